@@ -22,10 +22,10 @@ rpc::ChannelOptions Context::MakeChannelOptions(rpc::ChannelKind kind) const {
   return rpc::MakeChannelOptions(kind, MakeSecurity());
 }
 
-absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
-Context::MakeOperatorClient(const ClientUse& use) const {
+absl::StatusOr<std::unique_ptr<coordinator::Client>> Context::MakeClient(
+    const ClientUse& use) const {
   if (before_client) RETURN_IF_ERROR(before_client(use.stop));
-  coordinator::OperatorClientOptions options;
+  coordinator::ClientOptions options;
   options.address =
       use.address.empty() ? settings.Get("coordinator") : use.address;
   options.channel = MakeChannelOptions(rpc::ChannelKind::kControl);
@@ -43,19 +43,7 @@ Context::MakeOperatorClient(const ClientUse& use) const {
       messages_ << line + "\n" << std::flush;
     }
   };
-  return coordinator::MakeOperatorClient(options);
-}
-
-absl::StatusOr<std::unique_ptr<coordinator::EnrolmentClient>>
-Context::MakeEnrolmentClient(const ClientUse& use) const {
-  if (before_client) RETURN_IF_ERROR(before_client(use.stop));
-  coordinator::EnrolmentClientOptions options;
-  options.address =
-      use.address.empty() ? settings.Get("coordinator") : use.address;
-  options.channel = MakeChannelOptions(rpc::ChannelKind::kControl);
-  options.timeout = settings.timeout();
-  options.stop = use.stop;
-  return coordinator::MakeEnrolmentClient(options);
+  return coordinator::MakeClient(options);
 }
 
 }  // namespace atl::cli

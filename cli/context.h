@@ -19,8 +19,7 @@
 #include "cli/output/output.h"
 #include "cli/output/progress.h"
 #include "cli/settings/settings.h"
-#include "coordinator/client/enrolment_client.h"
-#include "coordinator/client/operator_client.h"
+#include "coordinator/client/client.h"
 
 namespace atl::cli {
 
@@ -48,7 +47,7 @@ class Context {
   std::string state_directory;         // Default parent of --dir of islands.
   std::string kubernetes_api;          // The pod's; empty: this is no pod.
   Environment environment;             // For the credentials of data by URL.
-  Progress::Options progress_options;  // Of the message stream.
+  Progress::Options progress_options;  // How the message stream shows progress.
 
   // Called before a client is made, to renew its certificate; ends early if
   // the stop is requested. Null: does nothing.
@@ -61,11 +60,8 @@ class Context {
   std::ostream& messages() { return messages_; }
 
   // A client of the coordinator.
-  absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
-  MakeOperatorClient(const ClientUse& use = {}) const;
-
-  absl::StatusOr<std::unique_ptr<coordinator::EnrolmentClient>>
-  MakeEnrolmentClient(const ClientUse& use = {}) const;
+  absl::StatusOr<std::unique_ptr<coordinator::Client>> MakeClient(
+      const ClientUse& use = {}) const;
 
   rpc::Security MakeSecurity() const;
   rpc::ChannelOptions MakeChannelOptions(rpc::ChannelKind kind) const;

@@ -1,4 +1,4 @@
-// How the machine of a server is, for its reports: free disk and the time of
+// The state of a server's machine, for its reports: free disk and the time of
 // syncs. Thread-safe, and never waits for the disk.
 
 #pragma once
@@ -17,7 +17,7 @@ namespace atl::server {
 
 class MachineHealth {
  public:
-  // Of the file system of `directory`.
+  // Watches the file system of `directory`.
   explicit MachineHealth(std::string directory);
 
   // A write took `duration` to become durable.

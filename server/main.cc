@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/failpoint/failpoint.h"
 #include "base/flags/flags.h"
 #include "base/flags/program_flags.h"
@@ -29,7 +30,7 @@
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
-#include "coordinator/client/operator_client.h"
+#include "coordinator/client/client.h"
 #include "coordinator/client/server_control_client.h"
 #include "server/advertise.h"
 #include "server/machine_health.h"
@@ -170,11 +171,11 @@ absl::Status Run(const Flags& flags, StopSignals& signals) {
   ASSIGN_OR_RETURN(
       std::unique_ptr<coordinator::ServerControlClient> control,
       coordinator::MakeServerControlClient(flags.coordinator, channel));
-  coordinator::OperatorClientOptions run_options;
+  coordinator::ClientOptions run_options;
   run_options.address = flags.coordinator;
   run_options.channel = channel;
-  ASSIGN_OR_RETURN(std::unique_ptr<coordinator::OperatorClient> runs,
-                   coordinator::MakeOperatorClient(run_options));
+  ASSIGN_OR_RETURN(std::unique_ptr<coordinator::Client> runs,
+                   coordinator::MakeClient(run_options));
 
   ParameterServer::Options options;
   options.server_id = flags.server_id;
@@ -194,7 +195,8 @@ absl::Status Run(const Flags& flags, StopSignals& signals) {
       [&runs](const std::string& run_id) -> absl::StatusOr<v1::Run> {
     v1::GetRunRequest request;
     request.set_run_id(run_id);
-    ASSIGN_OR_RETURN(const v1::GetRunResponse response, runs->GetRun(request));
+    ASSIGN_OR_RETURN(const v1::GetRunResponse response,
+                     runs->Call(&v1::RunService::Stub::GetRun, request));
     return response.run();
   };
   ASSIGN_OR_RETURN(

@@ -44,8 +44,7 @@ constexpr int kReceiveWindowBytes = 256 << 10;
 
 // The server id belongs to another data directory.
 bool IsOtherDirectory(const absl::Status& status) {
-  const std::optional<ErrorReason> reason = GetReason(status);
-  return reason.has_value() && reason->reason == "OTHER_DIRECTORY";
+  return HasReason(status, "OTHER_DIRECTORY");
 }
 
 absl::Status Stopping() {
@@ -73,12 +72,12 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
   std::unique_ptr<ParameterServer> server(
       new ParameterServer(options, environment, std::move(directory)));
   RETURN_IF_ERROR(server->Recover());
+  ParameterServer* const raw = server.get();
   rpc::RpcServer::Spec spec;
-  server->service_ = std::make_unique<ParameterServiceImpl>(
-      ServiceContext{*server, server->access_, server->push_watchdog_,
-                     server->pull_watchdog_,
-                     std::make_shared<BufferPool>(), server->held_,
-                     server->metrics_});
+  server->service_ = std::make_unique<ParameterServiceImpl>(ServiceContext{
+      [raw](const std::string& run_id) { return raw->FindShard(run_id); },
+      server->access_, server->push_watchdog_, server->pull_watchdog_,
+      std::make_shared<BufferPool>(), server->held_, server->metrics_});
   spec.listener = options.listener;
   spec.services = {server->service_.get()};
   spec.message_bytes_max = kMessageBytesMax;
@@ -93,7 +92,6 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
   }
   server->ShowReady(absl::OkStatus());
   server->ShowHealth();
-  ParameterServer* raw = server.get();
   server->plan_thread_ =
       std::jthread([raw](std::stop_token stop) { raw->FollowPlan(stop); });
   server->report_thread_ =
@@ -194,7 +192,7 @@ void ParameterServer::OpenShard(FoundShard found) {
     LOG(INFO) << "run " << run_id << ": shard " << record.shard() << " of "
               << record.shard_count() << " is open";
   } else {
-    // Other runs go on; this run's report has the reason.
+    // Other runs continue; this run's report has the reason.
     entry.fault = ToFault(shard.status());
     LOG(ERROR) << "run " << run_id
                << " cannot be opened: " << ToText(*entry.fault);
@@ -277,7 +275,7 @@ bool ParameterServer::Register(std::stop_token stop) {
     MutexLock lock(&mutex_);
     if (!stopping_) changed_.WaitWithTimeout(&mutex_, wait);
     // A coordinator that refuses this directory may do so until an operator
-    // acts. What is here can be pulled meanwhile.
+    // acts. Meanwhile islands can pull the versions that are here.
     wait = std::min(wait * 2, absl::IsFailedPrecondition(response.status())
                                   ? kRefusedWaitMax
                                   : absl::Seconds(1));
@@ -636,7 +634,7 @@ absl::Status ParameterServer::Drain(absl::Time deadline) {
       !pull_watchdog_.WaitUntilEmpty(deadline)) {
     LOG(WARNING) << "some streams have not ended in time and are cut";
   }
-  // Nothing is acknowledged from here on.
+  // From here on the server acknowledges no contribution.
   finish_queue_.Stop();
   absl::Status flushed = FlushShards();
   Stop();

@@ -41,7 +41,7 @@
 
 namespace atl::server {
 
-class ParameterServer final : public ShardDirectory {
+class ParameterServer final {
  public:
   struct Options {
     std::string server_id;  // [a-z0-9-]{1,63}
@@ -67,7 +67,7 @@ class ParameterServer final : public ShardDirectory {
     coordinator::ServerControlClient& coordinator;
     std::function<absl::StatusOr<v1::Run>(const std::string& run_id)> get_run;
     Metrics& metrics;
-    // How the machine is; never waits. Null: reports do not say.
+    // Measures the machine; never waits. Null: reports have no health.
     std::function<v1::ServerHealth()> health = nullptr;
   };
 
@@ -80,7 +80,7 @@ class ParameterServer final : public ShardDirectory {
   static absl::StatusOr<std::unique_ptr<ParameterServer>> Start(
       const Options& options, const Environment& environment);
 
-  ~ParameterServer() override;
+  ~ParameterServer();
 
   int port() const { return rpc_->port(); }
   const std::string& address() const { return rpc_->address(); }
@@ -93,23 +93,24 @@ class ParameterServer final : public ShardDirectory {
   const ReceiveBudget& receive_budget() const { return *held_; }
   const RunAccess& access() const { return access_; }
 
-  // For a planned end. Refuses further streams, and ends those in progress, with
-  // UNAVAILABLE, STOPPING. Only pushes whose blocks are all here get their
-  // outcome first, for which this waits until `deadline`. Then makes durable
-  // what was acknowledged at level PROCESS, and stops.
-  // An error is the disk's: what was acknowledged outlives only the process.
+  // Ends the server as planned. Refuses further streams, and ends those in
+  // progress with UNAVAILABLE, STOPPING. Pushes whose blocks are all here get
+  // their outcome first, until `deadline`. Then makes durable the contributions
+  // that were acknowledged at level PROCESS, and stops. An error is the disk's:
+  // these contributions survive the process, but not a loss of power.
   absl::Status Drain(absl::Time deadline);
   // Ends the streams, then the rest. Idempotent.
   void Stop();
 
-  // Waits up to `timeout`. An error if the server must end: a newer process of
-  // this server_id has registered, or the coordinator refuses it.
+  // Waits up to `timeout`. Returns an error if the server must end: a newer
+  // process of this server_id has registered, or the coordinator refuses it.
   absl::Status WaitForEnd(absl::Duration timeout);
 
-  std::shared_ptr<Shard> FindShard(const std::string& run_id) override;
+  // Null if no shard of the run is here.
+  std::shared_ptr<Shard> FindShard(const std::string& run_id);
 
  private:
-  // A known run: its shard, or why there is none.
+  // A known run: its shard, or why the shard is missing.
   struct Entry {
     std::unique_ptr<LogRecordStore> records;  // The shard's.
     std::shared_ptr<Shard> shard;
@@ -121,12 +122,12 @@ class ParameterServer final : public ShardDirectory {
     int64_t run_epoch = 0;                // Newest known.
     std::optional<v1::Fault> fault;       // Why there is no shard.
     std::optional<v1::Fault> plan_fault;  // Why the newest plan is not its.
-    bool is_deleted = false;              // Its files are to be deleted.
+    bool is_deleted = false;              // Its files must be deleted.
   };
   // A deleted run whose directory still has its name.
   struct Deletion {
     std::string run_id;
-    std::shared_ptr<Shard> shard;  // Until no stream and no action holds it.
+    std::shared_ptr<Shard> shard;  // Kept while streams or actions hold it.
     std::string logged;            // Why it failed last.
   };
 
@@ -144,7 +145,7 @@ class ParameterServer final : public ShardDirectory {
   void FollowPlan(std::stop_token stop);
   void SendReports(std::stop_token stop);
   using Shards = std::vector<std::shared_ptr<Shard>>;
-  // Registers, with retries; false if it must stop.
+  // Registers, with retries; returns false if the agent must stop.
   bool Register(std::stop_token stop);
   // True if no run can be pulled from here.
   bool HoldsNothing();
@@ -163,7 +164,7 @@ class ParameterServer final : public ShardDirectory {
   absl::Status PlaceRun(const v1::ServerRunPlan& plan);
   // Closes the shards of the plan's deleted runs.
   void BeginDeletions(const v1::ServerPlan& plan);
-  // Deletes closed shards that nobody uses any longer.
+  // Deletes closed shards that are no longer in use.
   void FinishDeletions();
   // False if it must be tried again.
   bool FinishDeletion(Deletion& deletion);

@@ -1,6 +1,6 @@
-// Deletion of runs. A deleted run's shard takes no more calls at once. Its files
-// go when no stream and no action uses the shard any longer; until the run's
-// directory has lost its name, reports name the run.
+// Deletes runs. A deleted run's shard at once takes no further calls. Its files
+// are deleted when no stream and no action uses the shard any longer. Until the
+// run's directory has lost its name, reports name the run.
 
 #include <string>
 #include <utility>
@@ -48,8 +48,8 @@ void ParameterServer::FinishDeletions() {
 
 bool ParameterServer::FinishDeletion(Deletion& deletion) {
   if (deletion.shard != nullptr) {
-    // In this order: a live merge may still give the shard an action. Once it is
-    // held here only, nobody can get hold of it again.
+    // The order matters: a live merge may still give the shard an action. Once
+    // this deletion alone holds the shard, no other thread can get hold of it.
     if (!deletion.shard->EndLiveMerges() || deletion.shard.use_count() > 1) {
       return false;
     }

@@ -32,9 +32,9 @@ size_t EncodedRunBytes(const Codec& codec, const BlockRun& run);
 
 // The place of one run among several consecutive ones.
 struct RunPlace {
-  size_t element = 0;  // Of its first value.
+  size_t element = 0;  // Index of the run's first value.
   size_t element_count = 0;
-  size_t byte = 0;  // Of the first byte of its encoding.
+  size_t byte = 0;  // Offset of the first encoded byte.
   size_t byte_count = 0;
 
   // The part of `all` that belongs to this run.

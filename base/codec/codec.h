@@ -121,8 +121,8 @@ const Codec& GetCodec(CodecId id);
 // The codec on `path`. Requires: `path` is one of SupportedPaths().
 const Codec& GetCodec(CodecId id, SimdPath path);
 
-// The codec with this atoll.v1.Codec number, on the fastest path; null if there
-// is none. `number` may come from a peer.
+// Returns the codec with this atoll.v1.Codec number on the fastest path; null
+// for an unknown number. `number` may come from a peer.
 const Codec* FindCodec(int32_t number);
 
 }  // namespace atl::codec

@@ -24,7 +24,7 @@ void StreamCopy(size_t size, const char* from, char* to) {
     _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 32), high);
   }
   if (i < size) std::memcpy(to + i, from + i, size - i);
-  // Nothing else orders non-temporal stores.
+  // Without the fence non-temporal stores have no order.
   _mm_sfence();
 }
 

@@ -15,7 +15,7 @@ namespace atl::codec {
 inline constexpr int kSubsetLevelMax = 12;
 inline constexpr int kSubsetCountMax = 64;
 
-// How many of n (1 to 4096) elements are taken: one for every 64, rounded up.
+// The number of elements taken of n (1 to 4096): one for every 64, rounded up.
 ATL_CODEC_FN constexpr size_t SubsetCount(size_t n) { return (n + 63) / 64; }
 
 // A subset of k has 2^SubsetLevel(k) places: the least power of two that holds

@@ -80,7 +80,7 @@ struct TwoBitPlain {
     return (plane[i / 8] >> (i % 8) & 1) != 0;
   }
 
-  // Whether the bits past `m` are 0 in both planes.
+  // Returns whether the bits past `m` are 0 in both planes.
   ATL_CODEC_FN static bool IsPadded(size_t m, const uint8_t* codes) {
     const size_t plane_bytes = CodeBytes(m) / 2;
     return m % 8 == 0 || ((codes[plane_bytes - 1] >> (m % 8)) == 0 &&

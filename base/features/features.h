@@ -81,7 +81,6 @@ inline constexpr uint64_t kUnknown = uint64_t{1} << 63;
 // The features of a program of before there were bits.
 inline constexpr uint64_t kBaseFeatures = (uint64_t{1} << 33) - 1;
 
-// The features of this program.
 uint64_t ProgramFeatures();
 
 // The features of a peer that sent `sent`; 0 gives kBaseFeatures.

@@ -73,7 +73,6 @@ class Flag {
   CLI::Option* option_;
 };
 
-// The result of Parse.
 struct ParseResult {
   // --help or --version: the text is on stdout, and the program ends with 0.
   bool ended = false;
@@ -144,8 +143,8 @@ class Command {
   bool IsChosen() const;
   // The full name of the chosen subcommand: "atoll run create".
   std::string ChosenName() const;
-  // The values that were given to a flag or argument of this command, as
-  // written; none: it was not given, or there is none of this name.
+  // The values that were given to this command's flag or argument `name`, as
+  // written. Empty if it was not given or does not exist.
   std::vector<std::string> Values(const std::string& name) const;
   // The flags that were given to this command and to those above it, as
   // "--name=value" or "--name". Leaves out positional arguments, and the flags

@@ -1,4 +1,4 @@
-// How limits count strangers by their addresses. Pure. Thread-safe.
+// The keys by which limits count strangers' addresses. Pure. Thread-safe.
 
 #pragma once
 

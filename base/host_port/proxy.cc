@@ -32,7 +32,7 @@ std::optional<std::string> ParseIp(const std::string& text) {
   return std::nullopt;
 }
 
-// Whether the first `bit_count` bits of two addresses agree.
+// Returns whether the first `bit_count` bits of two addresses agree.
 bool HaveSamePrefix(const std::string& a, const std::string& b, int bit_count) {
   if (a.size() != b.size() || bit_count < 0 ||
       bit_count > static_cast<int>(8 * a.size())) {
@@ -45,7 +45,7 @@ bool HaveSamePrefix(const std::string& a, const std::string& b, int bit_count) {
   return true;
 }
 
-// Whether `entry` of NO_PROXY stands for `host`, which is in lower case.
+// Returns whether `entry` of NO_PROXY stands for the lower-case `host`.
 bool IsListed(absl::string_view entry, const std::string& host) {
   std::string name = absl::AsciiStrToLower(absl::StripAsciiWhitespace(entry));
   if (name.empty()) return false;

@@ -20,12 +20,12 @@ struct Proxy {
   // stand for what is below them too, IP addresses and networks (10.0.0.0/8),
   // with commas between; "*": all hosts.
   std::string no_proxy;
-  // Why a host that it serves cannot be dialled, and what to do; empty: one
-  // can. Then there is no address.
+  // The error of a host that the proxy serves but that cannot be dialled, with
+  // a remedy; empty: none. If set, the proxy has no address.
   std::string fault;
 
-  // Whether `host` is dialled through the proxy. A loopback host never is: on
-  // the proxy's machine it would be another one.
+  // Returns whether `host` is dialled through the proxy. A loopback host never
+  // is: on the proxy's machine it would be another one.
   bool Serves(absl::string_view host) const;
 
   // INVALID_ARGUMENT: the fault. To be asked before a host that it serves is

@@ -1,4 +1,4 @@
-// Who a certificate names: a role, a name, and the runs that it may touch.
+// The identity in a certificate: its role, its name, the runs it may touch.
 //
 // The role and the name are in the common name "atoll:ROLE:NAME". The runs are
 // URIs among the subject's alternative names:

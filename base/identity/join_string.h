@@ -11,8 +11,8 @@
 //              base64url without padding, 43 characters
 //   CRC        CRC-32C of "atj1_ID.SECRET.PIN", 8 lower-case hex digits
 //
-// The checksum finds typing errors; it protects from nobody. White space and
-// line breaks, which mail programs insert, do not count.
+// The checksum finds typing errors only: it does not protect from attackers.
+// White space and line breaks, which mail programs insert, do not count.
 //
 // Pure. Thread-safe.
 

@@ -23,7 +23,6 @@
 
 namespace atl {
 
-// What is behind a name in a directory.
 enum class NameUse {
   kFree,     // Nothing.
   kFile,     // A regular file of the process's effective user.

@@ -15,8 +15,8 @@
 
 namespace atl {
 
-// As WriteFileAtomically, but the temporary file has a random name beside
-// `path`, so PATH.tmp stays as it is. A link is followed. A crash may leave the
+// As WriteFileAtomically, but the temporary file has a random name in the same
+// directory, so PATH.tmp stays as it is. Follows a link. A crash may leave the
 // temporary file.
 absl::Status ReplaceFile(FileSystem &file_system, const std::string &path,
                          absl::string_view bytes);

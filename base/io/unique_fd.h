@@ -19,6 +19,8 @@ class UniqueFd {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
+  // The descriptor, which the caller then closes.
+  int Release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;

@@ -30,10 +30,10 @@ struct Digest128 {
   static std::optional<Digest128> FromHex(absl::string_view hex);
 };
 
-// XXH3-128 of a block's bytes (those of elements are little-endian), seeded
-// with the block's number in its fragment. Of encoded bytes, its sum over all
-// blocks is ContributionInfo.digest if several processes push one contribution,
-// and does not depend on their number.
+// XXH3-128 of a block's bytes (elements are little-endian), seeded with the
+// block's number in its fragment. If several processes push one contribution,
+// ContributionInfo.digest is the sum over the digests of its encoded blocks:
+// the sum does not depend on the number of processes.
 Digest128 BlockDigest(int64_t block, absl::Span<const char> bytes);
 Digest128 BlockDigest(int64_t block, absl::Span<const float> elements);
 

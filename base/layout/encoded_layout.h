@@ -75,7 +75,7 @@ class EncodedLayout {
   int64_t full_block_bytes_;
   std::vector<Place> tensors_;
   std::vector<IndexRange> held_;
-  std::vector<int64_t> held_offsets_;  // Of held_. Empty: all is held.
+  std::vector<int64_t> held_offsets_;  // By range of held_; empty: all held.
   int64_t byte_count_ = 0;
 };
 

@@ -59,9 +59,9 @@ inline bool HasReplica(const v1::RunSpec& spec) {
   return down != v1::CODEC_UNSPECIFIED && down != v1::CODEC_F32;
 }
 
-// How many deltas a shard keeps (a delta takes the replica from one version to
-// the next). A chain of them takes no more bytes than the full replica; at
-// least 1, at most kDeltasMax. Requires: full_bytes, delta_bytes >= 0.
+// The number of deltas that a shard keeps (a delta takes the replica from one
+// version to the next): 1 to kDeltasMax. A chain of them is at most as large as
+// the full replica. Requires: full_bytes, delta_bytes >= 0.
 inline constexpr int64_t kDeltasMax = 64;
 inline int64_t DeltasKept(int64_t full_bytes, int64_t delta_bytes) {
   if (delta_bytes == 0) return 1;

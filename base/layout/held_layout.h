@@ -19,9 +19,9 @@ namespace atl {
 // Elements of one tensor that are consecutive in each order.
 struct HeldPiece {
   int32_t tensor = 0;           // Index in the layout.
-  int64_t tensor_offset = 0;    // Of its first element, in the tensor,
-  int64_t held_offset = 0;      // in the held order,
-  int64_t fragment_offset = 0;  // and in the held order of the fragment.
+  int64_t tensor_offset = 0;    // First element's place in the tensor.
+  int64_t held_offset = 0;      // Its place in the held order.
+  int64_t fragment_offset = 0;  // Its place in the fragment's held order.
   int64_t element_count = 0;
 };
 

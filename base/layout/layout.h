@@ -36,7 +36,7 @@ struct TensorPlace {
   int32_t tensor = 0;           // Index in the layout.
   int32_t fragment = 0;
   int64_t element_count = 0;    // Product of its shape.
-  int64_t model_offset = 0;     // Of its first element in the model order.
+  int64_t model_offset = 0;     // First element's place in the model order.
   int64_t fragment_offset = 0;  // In the fragment's flat order.
   int64_t first_block = 0;      // Number of its first block in the fragment.
   int64_t block_count = 0;

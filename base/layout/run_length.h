@@ -28,8 +28,8 @@ inline bool HasTokenBudget(const v1::ScheduleSpec& schedule) {
   return schedule.token_count() > 0;
 }
 
-// How many of `ready_count` islands a round asks: `fraction` of them (0 means
-// all), rounded to nearest, at least `quorum` and at least 1.
+// Returns how many of `ready_count` islands a round asks: `fraction` of them (0
+// means all), rounded to nearest, at least `quorum` and at least 1.
 int64_t SampleSize(int64_t ready_count, double fraction, int64_t quorum);
 
 // B T: tokens of an island's inner step, >= 1. Saturates.

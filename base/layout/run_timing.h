@@ -1,5 +1,5 @@
-// How a run's rounds follow each other, and how long a trainer may say nothing.
-// Pure. Thread-safe.
+// The timing of a run: how its rounds follow each other, and how long a trainer
+// may be silent. Pure. Thread-safe.
 
 #pragma once
 

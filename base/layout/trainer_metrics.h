@@ -27,9 +27,9 @@ class WeightedMeans {
     for (const auto& [name, value] : values) Add(name, value, token_count);
   }
 
-  // Finite.
+  // The means by name; all are finite.
   std::map<std::string, double> means() const;
-  // Of the name that covers most; 0: there is none.
+  // The largest token count of any name; 0 without names.
   int64_t token_count() const;
   void Clear() { means_.clear(); }
 

@@ -23,7 +23,7 @@ using Strings = std::vector<std::string>;
 // A mounted hierarchy.
 struct Mount {
   bool is_v2 = false;
-  Strings controllers;      // Of version 1: "cpu", "memory", ...
+  Strings controllers;      // Version 1 only: "cpu", "memory", ...
   std::string group;        // The group that the mount point shows.
   std::string mount_point;  // Without the root of the files.
 };

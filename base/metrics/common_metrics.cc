@@ -51,11 +51,11 @@ class DiskCollectable : public prometheus::Collectable {
     Mutex mutex;
     CondVar done;
     bool reading = false;
-    absl::Time start;  // Of the newest read.
+    absl::Time start;  // When the newest read started.
     Families last;
   };
 
-  // Under state.mutex.
+  // Starts a read. Requires: state.mutex is held.
   void StartRead(State& state) const {
     // A thread that waits for a disk cannot be joined in bounded time, so it is
     // detached. It owns all that it touches.

@@ -151,7 +151,7 @@ class Writer {
                 FormatNumber(histogram.sample_sum));
   }
 
-  // `last_label` comes after the metric's own; empty: there is none.
+  // `last_label` comes after the metric's own labels; empty: none.
   void WriteSample(absl::string_view name, const ClientMetric& metric,
                    absl::string_view value, absl::string_view last_label = "",
                    absl::string_view last_value = "") {

@@ -1,27 +1,23 @@
 #include "base/metrics/metrics_listener.h"
 
 #include <microhttpd.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
-#include <cstring>
 #include <list>
 #include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/host_port/host_port.h"
 #include "base/io/own_file.h"
+#include "base/io/unique_fd.h"
 #include "base/metrics/exposition.h"
+#include "base/net/socket.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
@@ -62,44 +58,6 @@ absl::StatusOr<HostPort> ParseAddress(absl::string_view flag) {
         "\" is not HOST:PORT; 127.0.0.1:7490 and [::]:7490 are examples"));
   }
   return address;
-}
-
-absl::Status CannotListen(const HostPort& address, absl::string_view why) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("--metrics-listen: cannot listen on ",
-                   JoinHostPort(address.host, address.port), ": ", why,
-                   "; `ss -ltnp` shows which program has a port"));
-}
-
-// Returns a listening socket, and sets `address.port`.
-absl::StatusOr<int> Listen(HostPort& address) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(
-      address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
-  if (error != 0) return CannotListen(address, gai_strerror(error));
-  const absl::Cleanup free_found = [&] { freeaddrinfo(found); };
-  const int fd =
-      socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return CannotListen(address, std::strerror(errno));
-  absl::Cleanup close_fd = [fd] { close(fd); };
-  const int on = 1;
-  const int off = 0;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  // [::] listens on IPv4 too.
-  setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-  sockaddr_storage bound = {};
-  socklen_t bound_bytes = sizeof(bound);
-  if (bind(fd, found->ai_addr, found->ai_addrlen) != 0 ||
-      listen(fd, kBacklog) != 0 ||
-      getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &bound_bytes) != 0) {
-    return CannotListen(address, std::strerror(errno));
-  }
-  // The port is at the same place in both families.
-  address.port = ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port);
-  std::move(close_fd).Cancel();
-  return fd;
 }
 
 // Open connections, each with its time of accept. Thread-safe.
@@ -146,11 +104,10 @@ class MetricsListener::Impl {
     if (age_checker_.joinable()) age_checker_.join();
   }
 
-  // Takes `listen_fd`, also if it fails.
-  absl::Status Start(int listen_fd) {
+  absl::Status Start(UniqueFd listening) {
     daemon_ = MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD, 0, nullptr, nullptr, &Impl::Answer, this,
-        MHD_OPTION_LISTEN_SOCKET, listen_fd,               //
+        MHD_OPTION_LISTEN_SOCKET, listening.get(),         //
         MHD_OPTION_THREAD_POOL_SIZE, kThreadCount,         //
         MHD_OPTION_CONNECTION_LIMIT, kConnectionCountMax,  //
         MHD_OPTION_PER_IP_CONNECTION_LIMIT, kPeerConnectionCountMax,
@@ -158,11 +115,11 @@ class MetricsListener::Impl {
         MHD_OPTION_CONNECTION_TIMEOUT, kIdleSecondsMax,  //
         MHD_OPTION_NOTIFY_CONNECTION, &Impl::Notify, this, MHD_OPTION_END);
     if (daemon_ == nullptr) {
-      close(listen_fd);
       return absl::ResourceExhaustedError(
           "--metrics-listen: the HTTP server does not start: too few threads, "
           "files or too little memory");
     }
+    (void)listening.Release();  // The daemon closes it.
     age_checker_ = std::thread([this] { CheckAges(); });
     return absl::OkStatus();
   }
@@ -301,10 +258,16 @@ absl::StatusOr<std::unique_ptr<MetricsListener>> MetricsListener::Start(
     const MetricsListenerOptions& options, const Metrics& metrics) {
   if (options.address.empty()) return nullptr;
   ASSIGN_OR_RETURN(HostPort address, ParseAddress(options.address));
-  ASSIGN_OR_RETURN(const int listen_fd, Listen(address));
+  absl::StatusOr<UniqueFd> listening = net::Listen(address, kBacklog);
+  if (!listening.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--metrics-listen: ", listening.status().message()));
+  }
+  ASSIGN_OR_RETURN(const HostPort bound, net::LocalAddress(listening->get()));
+  address.port = bound.port;
   auto listener = std::unique_ptr<MetricsListener>(new MetricsListener);
   listener->impl_ = std::make_unique<Impl>(metrics);
-  RETURN_IF_ERROR(listener->impl_->Start(listen_fd));
+  RETURN_IF_ERROR(listener->impl_->Start(*std::move(listening)));
   listener->port_ = address.port;
   listener->address_ = JoinHostPort(address.host, address.port);
   if (!options.port_file.empty()) {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/fuzz/mutator.h"
 #include "base/object_store/xml.h"
 #include "base/status/refusal.h"
+#include "base/testing/mutator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

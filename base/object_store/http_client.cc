@@ -117,7 +117,7 @@ size_t ReceiveHeader(char* bytes, size_t size, size_t count, void* self) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(line, absl::MaxSplits(':', 1));
   if (absl::StartsWith(line, "HTTP/")) {
-    transfer.answer.headers.clear();  // Of a redirect, or of 100 Continue.
+    transfer.answer.headers.clear();  // A redirect's or a 100's.
   } else if (absl::StrContains(line, ":")) {
     transfer.answer.headers[absl::AsciiStrToLower(parts.first)] =
         std::string(absl::StripAsciiWhitespace(parts.second));
@@ -200,6 +200,7 @@ absl::Status ToStatus(CURLcode code, absl::string_view text) {
     case CURLE_OK:
       return absl::OkStatus();
     case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
       return absl::FailedPreconditionError(absl::StrCat(
           "the server's certificate is not trusted: ", text,
           "; if its authority is your own, name it in the CA file"));
@@ -257,9 +258,11 @@ absl::StatusOr<CurlList> MakeHeaders(const HttpRequest& request) {
   return list;
 }
 
-// The certificates `own` after those that `curl` trusts by default.
+// The certificates that are trusted: the options' own, after those that `curl`
+// trusts by default.
 absl::StatusOr<std::string> ReadAuthorities(CURL* curl,
-                                            const std::string& own) {
+                                            const HttpClientOptions& options) {
+  const std::string& own = options.ca_pem;
   const std::unique_ptr<BIO, int (*)(BIO*)> bio(
       BIO_new_mem_buf(own.data(), static_cast<int>(own.size())), &BIO_free);
   const std::unique_ptr<X509, void (*)(X509*)> first(
@@ -268,6 +271,7 @@ absl::StatusOr<std::string> ReadAuthorities(CURL* curl,
     return absl::InvalidArgumentError(
         "the CA file that is given has no PEM certificate");
   }
+  if (options.trusts_only_ca_pem) return own;
   const char* bundle = nullptr;
   curl_easy_getinfo(curl, CURLINFO_CAINFO, &bundle);
   if (bundle == nullptr || !PosixFileSystem().Exists(bundle)) return own;
@@ -331,7 +335,7 @@ class CurlClient : public HttpClient {
     const absl::Cleanup done = [this] { is_busy_ = false; };
     const absl::Time deadline =
         options_.clock->Now() +
-        (request.is_cleanup ? kCleanupTimeout : kRequestTimeout);
+        (request.is_cleanup ? kCleanupTimeout : options_.request_timeout);
     HttpRequest hop = request;
     for (int count = 0; count <= kRedirectCountMax; ++count) {
       ASSIGN_OR_RETURN(HttpAnswer answer,
@@ -405,6 +409,7 @@ class CurlClient : public HttpClient {
       curl_blob blob = {const_cast<char*>(authorities_.data()),
                         authorities_.size(), CURL_BLOB_NOCOPY};
       Set(CURLOPT_CAINFO_BLOB, &blob);
+      if (options_.trusts_only_ca_pem) Set(CURLOPT_CAPATH, nullptr);
     }
     Set(CURLOPT_MAX_RECV_SPEED_LARGE,
         static_cast<curl_off_t>(options_.receive_bytes_per_second));
@@ -483,7 +488,7 @@ class CurlClient : public HttpClient {
 
   const HttpClientOptions options_;
   const CurlShare share_;  // Connections and sessions.
-  CurlPtr curl_;           // Of the last request; null before.
+  CurlPtr curl_;           // The last request's; null before.
   const std::string authorities_;  // PEM; empty: the system's.
   bool is_busy_ = false;
 };
@@ -511,8 +516,8 @@ absl::StatusOr<std::unique_ptr<HttpClient>> HttpClient::Create(
     curl_share_setopt(share.get(), CURLSHOPT_SHARE, data);
   }
   std::string authorities;
-  if (!options.ca_pem.empty()) {
-    ASSIGN_OR_RETURN(authorities, ReadAuthorities(curl.get(), options.ca_pem));
+  if (!options.ca_pem.empty() || options.trusts_only_ca_pem) {
+    ASSIGN_OR_RETURN(authorities, ReadAuthorities(curl.get(), options));
   }
   return std::make_unique<CurlClient>(options, std::move(share),
                                       std::move(authorities));

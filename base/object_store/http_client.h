@@ -32,6 +32,9 @@ struct HttpClientOptions {
   Proxy proxy;  // Requests that leave the machine go through it.
   // PEM certificates that are trusted besides the system's. Empty: none.
   std::string ca_pem;
+  bool trusts_only_ca_pem = false;  // Not the system's. `ca_pem` is not empty.
+  // Applies to a request without a sink.
+  absl::Duration request_timeout = absl::Minutes(20);
   // At least kRateMin, or 0: no bound.
   int64_t receive_bytes_per_second = 0;
   int64_t send_bytes_per_second = 0;
@@ -59,7 +62,7 @@ struct HttpRequest {
 struct HttpAnswer {
   int code = 0;
   std::map<std::string, std::string> headers;  // By lower-case name.
-  std::string body;        // Of an error at most kErrorBytesMax, cut.
+  std::string body;        // An error's is cut at kErrorBytesMax.
   int redirect_count = 0;  // That were followed to this answer.
 
   // Empty if there is none.
@@ -82,8 +85,6 @@ class HttpClient {
   // A transfer to a sink ends if it moves less than 1 KiB/s in this time, the
   // sink's time not counted; any other if it moves nothing.
   static constexpr absl::Duration kStallTimeout = absl::Seconds(60);
-  // Applies to a request without a sink.
-  static constexpr absl::Duration kRequestTimeout = absl::Minutes(20);
 
   // INVALID_ARGUMENT: an option is wrong. Others: the CA file cannot be read.
   static absl::StatusOr<std::unique_ptr<HttpClient>> Create(

@@ -21,13 +21,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/fuzz/mutator.h"
 #include "base/host_port/testing/connect_proxy.h"
 #include "base/io/unique_fd.h"
 #include "base/object_store/testing/http_server.h"
 #include "base/random_id/random_id.h"
 #include "base/rpc/testing/test_certificates.h"
 #include "base/status/check.h"
+#include "base/testing/mutator.h"
 #include "base/time/testing/fake_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -475,6 +475,14 @@ TEST_F(HttpsClientTest, AnUnknownAuthorityIsNotTriedAgain) {
       client().Send({"GET", secure_->origin()}).status();
   EXPECT_EQ(status.code(), Code::kFailedPrecondition) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("CA file"));
+}
+
+TEST_F(HttpsClientTest, TrustsNoOtherAuthorityIfAsked) {
+  options_.trusts_only_ca_pem = true;
+  EXPECT_TRUE(client().Send({"GET", secure_->origin()}).ok());
+  options_.ca_pem = "";
+  EXPECT_EQ(HttpClient::Create(options_).status().code(),
+            Code::kInvalidArgument);
 }
 
 TEST_F(HttpsClientTest, ATokenGoesToItsOwnHostOnly) {

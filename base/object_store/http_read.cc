@@ -144,10 +144,10 @@ class RangeReader {
   const ReadRange& range_;
   const MakeGetRequest make_request_;
   const ObjectSink sink_;
-  int64_t position_;                   // Of the next byte.
+  int64_t position_;                   // The next byte's.
   std::string etag_;                   // Empty: none is known.
-  std::optional<int64_t> size_bytes_;  // Of the object.
-  std::optional<int64_t> end_;         // Of the range.
+  std::optional<int64_t> size_bytes_;  // The object's.
+  std::optional<int64_t> end_;         // The range's.
   bool is_checked_ = false;            // This attempt's answer.
   absl::Status sink_status_;
 };

@@ -41,7 +41,7 @@ struct ObjectInfo {
   int64_t size_bytes = 0;  // >= 0.
   // Changes with the content. Empty if the server gives none.
   std::string etag;
-  // Of Stat: in hex, as the object's writer said; empty: not known.
+  // Stat sets it: in hex, as the object's writer said; empty: not known.
   std::string sha256;
 };
 

@@ -86,6 +86,12 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
   return MakeS3Store(parsed.path, std::move(session), options.s3_part_bytes);
 }
 
+absl::StatusOr<PresignedUrl> ObjectPresigner::Presign(absl::string_view name,
+                                                      absl::Duration lifetime) {
+  RETURN_IF_ERROR(CheckRelativeName(name));
+  return session_->PresignGet(JoinObjectName(prefix_, name), lifetime);
+}
+
 absl::StatusOr<std::unique_ptr<ObjectPresigner>> OpenObjectPresigner(
     absl::string_view url, const ObjectStoreOptions& options) {
   ASSIGN_OR_RETURN(const ObjectUrl parsed, ParseObjectUrl(url));
@@ -96,12 +102,6 @@ absl::StatusOr<std::unique_ptr<ObjectPresigner>> OpenObjectPresigner(
   ASSIGN_OR_RETURN(std::unique_ptr<S3Session> session,
                    OpenSession(parsed.bucket, options));
   return std::make_unique<ObjectPresigner>(parsed.path, std::move(session));
-}
-
-absl::StatusOr<PresignedUrl> ObjectPresigner::Presign(absl::string_view name,
-                                                      absl::Duration lifetime) {
-  RETURN_IF_ERROR(CheckRelativeName(name));
-  return session_->PresignGet(JoinObjectName(prefix_, name), lifetime);
 }
 
 }  // namespace atl

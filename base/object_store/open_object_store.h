@@ -35,7 +35,7 @@ struct ObjectStoreOptions {
   std::optional<DialPolicy> dial_policy;
   // PEM certificates that are trusted besides the system's. Empty: none.
   std::string ca_pem;
-  // Of the store. At least 64 KiB/s, or 0: no bound.
+  // The store's limits: at least 64 KiB/s, or 0: no bound.
   int64_t receive_bytes_per_second = 0;
   int64_t send_bytes_per_second = 0;
   int64_t s3_part_bytes = kS3PartBytes;  // 5 MiB to 5 GiB.
@@ -57,6 +57,7 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
 // Thread-compatible.
 class ObjectPresigner {
  public:
+  // Signs URLs of the objects below `prefix` in the session's bucket.
   ObjectPresigner(std::string prefix, std::unique_ptr<S3Session> session)
       : prefix_(std::move(prefix)), session_(std::move(session)) {}
 

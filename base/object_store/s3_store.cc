@@ -156,7 +156,7 @@ class S3Writer : public ObjectWriter {
   std::string sha256_;
   std::string part_;                // The next part.
   std::string upload_id_;           // Empty: no upload is open.
-  std::vector<std::string> etags_;  // Of the parts that are sent.
+  std::vector<std::string> etags_;  // The sent parts'.
 };
 
 class S3Store : public ObjectStore {

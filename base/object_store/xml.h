@@ -13,7 +13,7 @@ namespace atl {
 // An element. Attributes are not kept.
 struct XmlElement {
   std::string name;  // Without a namespace's prefix.
-  std::string text;  // Of this element, not of its children.
+  std::string text;  // This element's, without its children's.
   std::vector<XmlElement> children;
 
   // The first child of this name; null if there is none.

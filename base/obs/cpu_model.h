@@ -9,7 +9,7 @@
 namespace atl {
 
 // The first "model name" in the text of /proc/cpuinfo, at most 128 bytes;
-// `otherwise` if there is none.
+// `otherwise` if the text has none.
 std::string CpuModelName(absl::string_view cpuinfo,
                          absl::string_view otherwise);
 

@@ -19,10 +19,10 @@ class LatencyHistogram {
   void Add(absl::Duration latency);
 
   int64_t count() const { return count_; }
-  // The longest latency; zero if there is none.
+  // The longest latency; zero without latencies.
   absl::Duration max() const { return max_; }
-  // An upper bound of the share `q` of all latencies, at most max(); zero if
-  // there is none. Requires: 0 <= q <= 1.
+  // An upper bound of the share `q` of all latencies, at most max(); zero
+  // without latencies. Requires: 0 <= q <= 1.
   absl::Duration Quantile(double q) const;
 
  private:

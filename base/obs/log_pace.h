@@ -1,4 +1,4 @@
-// When a line that may repeat without an end is logged.
+// Decides when to log a line that may repeat without an end.
 //
 // Pure. Thread-compatible.
 

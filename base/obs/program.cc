@@ -84,7 +84,7 @@ void StopSignals::Run(std::stop_token stop) {
     const int number = sigtimedwait(&signals_, nullptr, &kLook);
     if (stop.stop_requested()) return;
     if (number > 0 && deadline.has_value()) {
-      // The default action of the signal, which nobody changed.
+      // Takes the signal's default action: this process has set no handler.
       pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
       ::raise(number);
     }

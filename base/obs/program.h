@@ -1,4 +1,4 @@
-// What all servers share: open-file limit, exit code, stop signals.
+// The parts that all servers share: open-file limit, exit code, stop signals.
 
 #pragma once
 
@@ -28,8 +28,8 @@ int EndProgram(absl::string_view name, const absl::Status& status);
 //   while it starts          the first signal ends the process at once, with 0
 //   from Started() on        the first signal makes IsStopping() true
 //   a second signal          ends the process at once, by that signal
-//   `stop_max` after the     ends the process with 1: a disk that hangs, for
-//   first signal             example, keeps nobody waiting
+//   `stop_max` after the     ends the process with 1, for example because a
+//   first signal             disk hangs
 class StopSignals {
  public:
   // Blocks both signals in the calling thread; threads that start later

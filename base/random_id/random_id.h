@@ -1,4 +1,4 @@
-// Ids that nobody else has: 128 random bits as 32 lower-case hex digits.
+// Unique ids: 128 random bits as 32 lower-case hex digits.
 //
 // Thread-safe. Never called in a core/ room: shells pass ids in.
 

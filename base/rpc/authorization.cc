@@ -30,7 +30,7 @@ constexpr RoleSet kIsland = Bit(Role::kIsland);
 constexpr RoleSet kServer = Bit(Role::kServer);
 constexpr RoleSet kReader = Bit(Role::kReader);
 constexpr RoleSet kGate = Bit(Role::kGate);
-// Those that follow a run.
+// Roles that follow a run.
 constexpr RoleSet kCallers = kOperator | kIsland | kServer | kReader;
 constexpr RoleSet kAll =
     kCallers | kGate | Bit(Role::kCoordinator) | Bit(Role::kData);

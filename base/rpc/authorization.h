@@ -1,4 +1,4 @@
-// Which role may call which method: one table, default deny.
+// Decides which role may call which method: one table, default deny.
 //
 // A caller's role:
 //   * plaintext (loopback, or --insecure): operator;

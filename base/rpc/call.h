@@ -55,7 +55,7 @@ class SlowWatch {
   Mutex mutex_;
   CondVar changed_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // None without `on_slow`.
+  std::thread thread_;  // Does not run without `on_slow`.
 };
 
 // Sets the deadline and the session on `context`.

@@ -63,7 +63,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     const std::string& address, const ChannelOptions& options);
 
 // The channel to an address, made again when the TLS files change. Calls on the
-// old channel go on. Thread-safe.
+// old channel continue. Thread-safe.
 //
 //   v1::RunService::NewStub(dialer->channel())->GetRun(...)
 class Dialer {

@@ -52,9 +52,9 @@ struct ChunkHeader {
 // Thread-compatible.
 struct ReceivedChunk {
   ChunkHeader header;
-  std::vector<absl::string_view> payload;  // In order; their concatenation.
-  size_t payload_bytes = 0;                // Of all pieces.
-  std::vector<grpc::Slice> slices;         // The memory of the pieces.
+  std::vector<absl::string_view> payload;  // The payload's pieces, in order.
+  size_t payload_bytes = 0;                // Sum over the pieces.
+  std::vector<grpc::Slice> slices;         // Own the memory of the pieces.
 
   ReceivedChunk() = default;
   ReceivedChunk(ReceivedChunk&&) = default;

@@ -34,7 +34,7 @@ absl::Status CheckChain(const std::vector<Certificate>& chain,
 absl::Status CheckHost(X509& certificate, const std::string& host) {
   constexpr unsigned int kFlags = X509_CHECK_FLAG_NEVER_CHECK_SUBJECT |
                                   X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS;
-  // An address that is a number is no name, and the other way round.
+  // -2: the host is not an IP address. Only then it is compared with names.
   const int as_ip = X509_check_ip_asc(&certificate, host.c_str(), kFlags);
   const bool fits =
       as_ip == 1 ||

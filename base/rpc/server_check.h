@@ -1,5 +1,5 @@
-// Whether a caller may trust the certificate that a listener shows. Pure.
-// Thread-safe.
+// Decides whether a caller may trust the certificate that a listener shows.
+// Pure. Thread-safe.
 
 #pragma once
 

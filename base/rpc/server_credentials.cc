@@ -35,7 +35,7 @@ constexpr absl::Duration kReplaceAfter = absl::Milliseconds(50);
 // Certificates whose answer is remembered. To parse one takes up to 1 ms.
 constexpr size_t kRememberedMax = 65536;
 
-// The value of the only property `name`; empty if there is none, or several.
+// The value of the property `name` if it occurs exactly once; else empty.
 absl::string_view OnlyValue(const grpc_auth_context* context,
                             const char* name) {
   grpc_auth_property_iterator properties =
@@ -145,10 +145,10 @@ class Port {
     absl::Time end;
   };
 
-  // That it has one common name (gRPC shows the first of several), permits
-  // clientAuth, has not expired, and names nothing that its CA may not sign. A
-  // connection outlives that time, and OpenSSL does not look at it when a
-  // session is resumed.
+  // OK if the certificate has exactly one common name (gRPC shows the first of
+  // several), permits clientAuth, has not expired, and names nothing that its
+  // CA may not sign. The expiry is checked here because a connection outlives
+  // it, and because OpenSSL does not check it when a session is resumed.
   absl::Status CheckCertificate(const std::string& pem, const Caller& caller,
                                 const std::string& others_pem,
                                 const std::vector<std::string>& uris) {

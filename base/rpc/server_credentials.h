@@ -21,7 +21,7 @@
 
 namespace atl::rpc {
 
-// For one port. `who` names the listener in the log.
+// Makes the credentials of one port. `who` names the listener in the log.
 // Errors as TlsSource::Open.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const TlsFiles& files, std::string who);

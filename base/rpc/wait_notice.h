@@ -1,5 +1,5 @@
-// When a person is told what a client waits for, and why it waits. Pure: the
-// caller has the clock and the output. Thread-compatible.
+// Decides when a person is told what a client waits for, and why it waits.
+// Pure: the caller has the clock and the output. Thread-compatible.
 
 #pragma once
 
@@ -25,9 +25,9 @@ class WaitNotice {
   absl::Duration next_ = kFirst;
 };
 
-// Why a peer does not answer, by the last error of a call to it: "the name does
-// not resolve here", "it refuses connections", "it does not answer" (OK: no
-// call has ended), or else the error's message.
+// Returns why a peer does not answer, by the last error of a call to it: "the
+// name does not resolve here", "it refuses connections", "it does not answer"
+// (OK: no call has ended), or else the error's message.
 std::string DescribeSilence(const absl::Status& last);
 
 }  // namespace atl::rpc

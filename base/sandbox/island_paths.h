@@ -25,7 +25,7 @@ struct IslandPaths {
   std::vector<std::string> mapped_files;
   std::vector<std::string> library_directories;
   std::vector<std::string> device_names;  // In /dev.
-  // Data of which the island's person knows: files and directories.
+  // Files and directories of data that the island's user allowed.
   std::vector<std::string> data;
   // Certificates, secrets, settings.
   std::vector<std::string> read;
@@ -36,8 +36,8 @@ struct IslandPaths {
 };
 
 // The rules of an island. The directory of a mapped library is readable, unless
-// that is the home or above it: then the file alone is. Of the program's
-// directory, which may be a person's downloads, the program alone is.
+// it is the home or contains it: then only the library's file is. The program's
+// file is readable, its directory is not: it may be a person's downloads.
 std::vector<PathRule> IslandRules(const IslandPaths& paths);
 
 // The files of the text of /proc/self/maps, each once.

@@ -12,8 +12,8 @@
 namespace atl {
 
 enum class NotFiniteOf {
-  kStep,   // Loss or gradient of one step, with the parameters of its begin.
-  kOther,  // Of several steps, or of what they led to.
+  kStep,   // Loss or gradient of one step, at its first parameters.
+  kOther,  // Results of several steps, or later values.
 };
 
 inline constexpr char kNotFinite[] = "NOT_FINITE";
@@ -25,7 +25,7 @@ inline absl::Status NotFinite(NotFiniteOf of, absl::Status status) {
       {kNotFinite, {{"of", of == NotFiniteOf::kStep ? "step" : "other"}}});
 }
 
-// nullopt: another status. An error that has lost what it is of is kOther.
+// Returns nullopt for another status. An error that lost its payload is kOther.
 inline std::optional<NotFiniteOf> FindNotFinite(const absl::Status& status) {
   const std::optional<ErrorReason> reason = GetReason(status);
   if (!reason.has_value() || reason->reason != kNotFinite) return std::nullopt;

@@ -82,15 +82,17 @@ absl::Status WithDefaultReason(absl::Status status) {
   return WithReasonIfNone(std::move(status), reason);
 }
 
+bool HasReason(const absl::Status& status, absl::string_view reason) {
+  const std::optional<ErrorReason> own = GetReason(status);
+  return own.has_value() && own->reason == reason;
+}
+
 bool IsLogFault(const absl::Status& status) {
-  const std::optional<ErrorReason> reason = GetReason(status);
-  return reason.has_value() &&
-         (reason->reason == "LOG_BEHIND" || reason->reason == "LOG_DAMAGED");
+  return HasReason(status, "LOG_BEHIND") || HasReason(status, "LOG_DAMAGED");
 }
 
 bool IsOtherCluster(const absl::Status& status) {
-  const std::optional<ErrorReason> reason = GetReason(status);
-  return reason.has_value() && reason->reason == "OTHER_CLUSTER";
+  return HasReason(status, "OTHER_CLUSTER");
 }
 
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay) {

@@ -32,7 +32,7 @@ struct ErrorReason {
 // One wrong field of a request.
 struct FieldViolation {
   std::string field;        // Path from the request: "spec.inner.batch_size".
-  std::string description;  // What is wrong and what would be right.
+  std::string description;  // The fault, and a right value.
 };
 
 // An error with `reason`. `message` says what was wrong and what to do.
@@ -56,6 +56,9 @@ absl::Status WithReasonIfNone(absl::Status status, absl::string_view reason);
 // Adds the name of the status code as the reason unless `status` has one. So
 // every error has a reason.
 absl::Status WithDefaultReason(absl::Status status);
+
+// True if `reason` is the reason of `status`.
+bool HasReason(const absl::Status& status, absl::string_view reason);
 
 // True if the coordinator refuses because its log is older than a peer has seen
 // (LOG_BEHIND) or damaged (LOG_DAMAGED). The caller keeps what it has and

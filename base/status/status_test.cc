@@ -9,6 +9,7 @@
 #include "base/status/annotate.h"
 #include "base/status/check.h"
 #include "base/status/cut_utf8.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -77,6 +78,15 @@ TEST(AnnotateTest, GivesABrokenDiskAndAMissingFileTheirCodes) {
   EXPECT_EQ(ErrnoToStatus(EIO, "a").code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(ErrnoToStatus(ENOENT, "open f"),
             absl::NotFoundError("open f: No such file or directory"));
+}
+
+TEST(HasReasonTest, IsTrueOfTheStatusOwnReasonAlone) {
+  const absl::Status status =
+      WithReason(absl::AbortedError("a"), {"OTHER_RUN", {}});
+  EXPECT_TRUE(HasReason(status, "OTHER_RUN"));
+  EXPECT_FALSE(HasReason(status, "OTHER"));
+  EXPECT_FALSE(HasReason(absl::AbortedError("OTHER_RUN"), "OTHER_RUN"));
+  EXPECT_FALSE(HasReason(absl::OkStatus(), ""));
 }
 
 TEST(CutUtf8Test, CutsBetweenCharacters) {

@@ -17,7 +17,7 @@ namespace atl::cli {
 namespace {
 
 struct IssueFlags {
-  std::string directory;  // Of the CA.
+  std::string directory;  // The CA's.
   IssueOptions options;
   std::string role;
   int days = 90;

@@ -21,7 +21,7 @@ constexpr int kDays = 90;
 constexpr int kAuthorityDays = 3650;
 
 struct RenewOptions {
-  std::string directory;  // Of the CA.
+  std::string directory;  // The CA's.
   std::vector<std::string> outs;
   bool authorities = false;
   int days = 0;  // 0: the default.

@@ -1,7 +1,5 @@
 #include "cli/ca/secret_publisher.h"
 
-#include <curl/curl.h>
-
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -13,7 +11,9 @@
 #include "absl/time/clock.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
+#include "base/object_store/http_client.h"
 #include "base/rpc/retry.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -22,69 +22,7 @@ namespace {
 
 constexpr int64_t kTokenBytesMax = 64 << 10;
 constexpr int64_t kCaBytesMax = 1 << 20;
-constexpr size_t kAnswerBytesMax = 64 << 10;
-constexpr long kConnectTimeoutMs = 5'000;
-constexpr long kTimeoutMs = 10'000;
-
-struct CurlFree {
-  void operator()(CURL* curl) const { curl_easy_cleanup(curl); }
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
-};
-
-struct Answer {
-  long code = 0;
-  std::string body;
-};
-
-size_t Receive(char* bytes, size_t size, size_t count, void* body) {
-  auto& text = *static_cast<std::string*>(body);
-  // Too long an answer is cut: only its beginning is shown.
-  if (text.size() < kAnswerBytesMax) text.append(bytes, size * count);
-  return size * count;
-}
-
-// One POST. UNAVAILABLE: no answer.
-absl::StatusOr<Answer> Post(const std::string& url, const std::string& token,
-                            const std::string& ca_file,
-                            const std::string& body) {
-  const std::unique_ptr<CURL, CurlFree> curl(curl_easy_init());
-  if (curl == nullptr) return absl::InternalError("libcurl does not start");
-  std::unique_ptr<curl_slist, CurlFree> headers(
-      curl_slist_append(nullptr, ("Authorization: Bearer " + token).c_str()));
-  curl_slist_append(headers.get(), "Content-Type: application/json");
-  curl_slist_append(headers.get(), "Accept: application/json");
-  Answer answer;
-  char error[CURL_ERROR_SIZE] = {};
-  const auto set = [&](CURLoption option, auto value) {
-    curl_easy_setopt(curl.get(), option, value);
-  };
-  set(CURLOPT_URL, url.c_str());
-  set(CURLOPT_PROTOCOLS_STR, "https");
-  set(CURLOPT_CAINFO, ca_file.c_str());
-  set(CURLOPT_CAPATH, static_cast<const char*>(nullptr));
-  set(CURLOPT_PROXY, "");  // Not the environment's.
-  set(CURLOPT_HTTPHEADER, headers.get());
-  set(CURLOPT_POSTFIELDSIZE, static_cast<long>(body.size()));
-  set(CURLOPT_POSTFIELDS, body.c_str());
-  set(CURLOPT_CONNECTTIMEOUT_MS, kConnectTimeoutMs);
-  set(CURLOPT_TIMEOUT_MS, kTimeoutMs);
-  set(CURLOPT_NOSIGNAL, 1L);
-  set(CURLOPT_WRITEFUNCTION, &Receive);
-  set(CURLOPT_WRITEDATA, &answer.body);
-  set(CURLOPT_ERRORBUFFER, error);
-  const CURLcode code = curl_easy_perform(curl.get());
-  if (code == CURLE_PEER_FAILED_VERIFICATION ||
-      code == CURLE_SSL_CACERT_BADFILE) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--api-ca ", ca_file, ": ", error));
-  }
-  if (code != CURLE_OK) {
-    return absl::UnavailableError(absl::StrCat(
-        url, ": ", error[0] != 0 ? error : curl_easy_strerror(code)));
-  }
-  curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &answer.code);
-  return answer;
-}
+constexpr absl::Duration kRequestTimeout = absl::Seconds(10);
 
 // Returns the API's reason for refusing a request.
 std::string MessageOf(const std::string& body) {
@@ -96,7 +34,7 @@ std::string MessageOf(const std::string& body) {
   return body.substr(0, 200);
 }
 
-absl::Status Refusal(const std::string& name, const Answer& answer) {
+absl::Status Refusal(const std::string& name, const HttpAnswer& answer) {
   const std::string text =
       absl::StrCat("secret ", name, ": the API answers ", answer.code, ": ",
                    MessageOf(answer.body));
@@ -146,9 +84,22 @@ absl::StatusOr<bool> CreateSecret(const KubernetesApi& api,
         " is empty: in a pod, the cluster's controller manager gives no CA "
         "(--root-ca-file)"));
   }
-  const std::string url = absl::StrCat(api.url, "/api/v1/namespaces/",
-                                       name_space, "/secrets");
+  HttpClientOptions options;
+  options.ca_pem = ca;
+  options.trusts_only_ca_pem = true;
+  options.request_timeout = kRequestTimeout;
+  const absl::StatusOr<std::unique_ptr<HttpClient>> client =
+      HttpClient::Create(options);
+  RETURN_IF_ERROR(
+      Annotate(client.status(), absl::StrCat("--api-ca ", api.ca_file)));
   const std::string body = SecretJson(name_space, secret);
+  HttpRequest request;
+  request.method = "POST";
+  request.url =
+      absl::StrCat(api.url, "/api/v1/namespaces/", name_space, "/secrets");
+  request.headers = {{"Content-Type", "application/json"},
+                     {"Accept", "application/json"}};
+  request.body = body;
   const absl::Time deadline = absl::Now() + api.patience;
   rpc::Backoff backoff({}, std::random_device()());
   while (true) {
@@ -156,14 +107,16 @@ absl::StatusOr<bool> CreateSecret(const KubernetesApi& api,
     ASSIGN_OR_RETURN(
         const std::string token,
         ReadFile(PosixFileSystem(), api.token_file, kTokenBytesMax));
-    const absl::StatusOr<Answer> answer =
-        Post(url, std::string(absl::StripAsciiWhitespace(token)), api.ca_file,
-             body);
+    request.bearer_token = std::string(absl::StripAsciiWhitespace(token));
+    const absl::StatusOr<HttpAnswer> answer = (*client)->Send(request);
     absl::Status status = answer.status();
     if (answer.ok()) {
       if (answer->code == 201) return true;
       if (answer->code == 409) return false;
       status = Refusal(secret.name, *answer);
+    } else if (absl::IsFailedPrecondition(status)) {  // Its certificate.
+      return absl::InvalidArgumentError(
+          absl::StrCat("--api-ca ", api.ca_file, ": ", status.message()));
     }
     const absl::Duration delay = backoff.Next(status);
     if (!absl::IsUnavailable(status) || absl::Now() + delay > deadline) {

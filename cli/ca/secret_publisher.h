@@ -13,7 +13,7 @@ namespace atl::cli {
 // The API server's address, and the account's token for it.
 struct KubernetesApi {
   std::string url;         // "https://10.0.0.1:443"
-  std::string token_file;  // Of the service account.
+  std::string token_file;  // The service account's.
   std::string ca_file;     // CA of the API's certificate.
   // Connection errors are retried for so long.
   absl::Duration patience = absl::Minutes(1);

@@ -41,8 +41,8 @@ absl::Status AllowFolder(Context& context, const AllowOptions& options) {
       Json{{"folder", folder}, {"allowed", !options.remove}},
       options.remove
           ? absl::StrCat("runs may not open ", folder,
-                         ";\nan island that runs now keeps what it has open\n")
-          : absl::StrCat("runs may open ", folder, " and what is below it\n"));
+                         ";\na running island keeps its open files\n")
+          : absl::StrCat("runs may open ", folder, " and all below it\n"));
   const auto home = context.environment.find("HOME");
   if (!options.remove && home != context.environment.end()) {
     const absl::StatusOr<std::string> resolved =
@@ -63,10 +63,10 @@ void AddDataAllow(flags::Command& app, Context& context) {
       app.AddCommand("allow", "Allow runs to read a folder of this machine");
   command.Footer(
       "A run names a path of its data, but an island opens it only below a\n"
-      "folder that is allowed here, once for all runs. What a run reads, its\n"
-      "operator can learn. `atoll join --data PATH` needs no such folder, and\n"
-      "neither does data by URL. Without DIR: lists the folders. --remove\n"
-      "holds from an island's next start.\n"
+      "folder that is allowed here, once for all runs. A run's operator can\n"
+      "learn the data that the run reads. `atoll join --data PATH` needs no\n"
+      "such folder, and neither does data by URL. Without DIR: lists the\n"
+      "folders. --remove holds from an island's next start.\n"
       "Examples:\n"
       "  atoll data allow /srv/tokens\n"
       "  atoll data allow\n"

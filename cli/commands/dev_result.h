@@ -26,7 +26,7 @@ struct DevResult {
   double last_evaluation_loss = 0;  // From the islands' evaluation; 0: none.
   int64_t merged_tokens = 0;
   double seconds = 0;  // From the first round's open to the last commit.
-  double tokens_per_second = 0;  // Of all islands together, with waits.
+  double tokens_per_second = 0;  // Sum over all islands, waits included.
   int64_t bytes_up = 0;          // Payload that was merged.
   int64_t bytes_down = 0;        // Payload that islands pulled.
   std::string checkpoint;        // Directory of the export; empty: none.

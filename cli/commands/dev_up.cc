@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "atoll/v1/run_service.grpc.pb.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/layout/run_length.h"
 #include "base/object_store/object_url.h"
 #include "base/status/status_macros.h"
@@ -52,7 +54,7 @@ struct DevUpOptions {
   RunFileChanges changes;
   int threads = 1;
   std::string device;
-  CapFlags caps;  // Of each island.
+  CapFlags caps;  // Each island's rate limits.
   bool keep = false;
   bool no_restart = false;
   std::string coordinator_binary;
@@ -114,7 +116,7 @@ class DevUp {
   RunFile run_;
   std::unique_ptr<DevDirectory> directory_;
   std::unique_ptr<Cluster> cluster_;
-  std::unique_ptr<coordinator::OperatorClient> client_;
+  std::unique_ptr<coordinator::Client> client_;
   v1::GetRunStateResponse state_;
   // Share done and time when this process first saw an open round; for the
   // time left.
@@ -214,7 +216,7 @@ absl::Status DevUp::Serve() {
                               run_.spec.schedule().island_count_min(),
                               " islands in ", directory_->path()));
   RETURN_IF_ERROR(cluster_->StartCoordinator());
-  ASSIGN_OR_RETURN(client_, context_.MakeOperatorClient(
+  ASSIGN_OR_RETURN(client_, context_.MakeClient(
                                 {.progress = &progress_,
                                  .address = cluster_->coordinator_address()}));
   RETURN_IF_ERROR(CreateRun());
@@ -278,7 +280,8 @@ absl::Status DevUp::CreateRun() {
   *request.mutable_spec() = run_.spec;
   const absl::Time deadline = absl::Now() + kCreateTimeout;
   for (;;) {
-    const absl::Status status = client_->CreateRun(request).status();
+    const absl::Status status =
+        client_->Call(&v1::RunService::Stub::CreateRun, request).status();
     if (status.ok()) return status;
     if (absl::IsAlreadyExists(status)) {
       return WithHint(
@@ -308,7 +311,7 @@ absl::Status DevUp::GetState() {
   const absl::Time deadline = absl::Now() + kCreateTimeout;
   for (;;) {
     absl::StatusOr<v1::GetRunStateResponse> state =
-        client_->GetRunState(request);
+        client_->Call(&v1::TrainingStateService::Stub::GetRunState, request);
     if (state.ok()) {
       state_ = *std::move(state);
       return absl::OkStatus();
@@ -336,7 +339,7 @@ absl::Status DevUp::Watch() {
     if (now >= next_query) {
       next_query = now + kQueryInterval;
       absl::StatusOr<v1::GetRunStateResponse> state =
-          client_->GetRunState(request);
+          client_->Call(&v1::TrainingStateService::Stub::GetRunState, request);
       // After an error Tick restarts the coordinator or returns the error.
       if (state.ok()) state_ = *std::move(state);
       ShowState(now);
@@ -354,7 +357,7 @@ int64_t DevUp::InnerSteps() {
   request.set_run_id(run_.run_id);
   request.set_page_size(500);
   absl::StatusOr<v1::ListIslandsResponse> islands =
-      client_->ListIslands(request);
+      client_->Call(&v1::TrainingStateService::Stub::ListIslands, request);
   if (islands.ok()) {
     for (const v1::Island& island : islands->islands()) {
       if (island.state() != v1::ISLAND_STATE_READY) continue;
@@ -424,8 +427,9 @@ absl::StatusOr<std::vector<v1::Round>> DevUp::ListRounds() {
   request.set_run_id(run_.run_id);
   request.set_page_size(500);
   do {
-    ASSIGN_OR_RETURN(v1::ListRoundsResponse response,
-                     client_->ListRounds(request));
+    ASSIGN_OR_RETURN(
+        v1::ListRoundsResponse response,
+        client_->Call(&v1::TrainingStateService::Stub::ListRounds, request));
     rounds.insert(rounds.end(), response.rounds().begin(),
                   response.rounds().end());
     request.set_page_token(response.next_page_token());

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/commands/commands.h"
@@ -13,7 +14,7 @@ namespace atl::cli {
 namespace {
 
 absl::Status ListIslands(Context& context, const std::string& run_id) {
-  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeClient());
   Table table({"SLOT", "ISLAND", "STATE", ">STEP", ">STEPS/S", ">LOSS",
                ">MERGED", ">OTHER", "LAST HEARD"});
   Fields refused;
@@ -21,8 +22,9 @@ absl::Status ListIslands(Context& context, const std::string& run_id) {
   v1::ListIslandsRequest request;
   request.set_run_id(run_id);
   do {
-    ASSIGN_OR_RETURN(v1::ListIslandsResponse response,
-                     client->ListIslands(request));
+    ASSIGN_OR_RETURN(
+        v1::ListIslandsResponse response,
+        client->Call(&v1::TrainingStateService::Stub::ListIslands, request));
     for (const v1::Island& island : response.islands()) {
       islands.push_back(ToJson(island));
       const v1::ReportProgressRequest& progress = island.progress();

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/output/describe.h"
@@ -23,9 +24,10 @@ void AddRemoval(flags::Command& app, Context& context, const std::string& name,
       .Required();
   command.Action([&context, request] {
     context.action = [request](Context& context) -> absl::Status {
-      ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
-      ASSIGN_OR_RETURN(const v1::RemoveIslandResponse response,
-                       client->RemoveIsland(*request));
+      ASSIGN_OR_RETURN(auto client, context.MakeClient());
+      ASSIGN_OR_RETURN(
+          const v1::RemoveIslandResponse response,
+          client->Call(&v1::RunService::Stub::RemoveIsland, *request));
       context.output().Print(ToJson(response), DescribeRun(response.run()));
       return absl::OkStatus();
     };

@@ -1,6 +1,6 @@
-// How `atoll join` shows an island's progress: one line that is overwritten on
-// a terminal, lines at a bounded rate elsewhere, with single events above it.
-// And the result at its end.
+// Reports an island's progress: one line that is overwritten on a terminal,
+// lines at a bounded rate elsewhere. Single events appear above it. Also formats
+// the result at the island's end.
 
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace atl::cli {
 
-// Reports it while the island runs. Thread-safe.
+// Reports the progress while the island runs. Thread-safe.
 class IslandReporter : public LogSink {
  public:
   // `stream` outlives this.

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/layout/run_timing.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -20,14 +21,15 @@ struct Wanted {
   std::string island_id;
 };
 
-absl::StatusOr<v1::Island> FindIsland(coordinator::OperatorClient& client,
+absl::StatusOr<v1::Island> FindIsland(coordinator::Client& client,
                                       const Wanted& wanted) {
   v1::ListIslandsRequest request;
   request.set_run_id(wanted.run_id);
   request.set_page_size(500);
   do {
-    ASSIGN_OR_RETURN(v1::ListIslandsResponse response,
-                     client.ListIslands(request));
+    ASSIGN_OR_RETURN(
+        v1::ListIslandsResponse response,
+        client.Call(&v1::TrainingStateService::Stub::ListIslands, request));
     for (const v1::Island& island : response.islands()) {
       if (island.island_id() == wanted.island_id) return island;
     }
@@ -83,7 +85,7 @@ std::string DescribeIsland(const v1::Island& island) {
 }
 
 absl::Status ShowIsland(Context& context, const Wanted& wanted) {
-  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeClient());
   ASSIGN_OR_RETURN(const v1::Island island, FindIsland(*client, wanted));
   context.output().Print(ToJson(island), DescribeIsland(island));
   return absl::OkStatus();

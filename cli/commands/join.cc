@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/failpoint/failpoint.h"
 #include "base/flags/program_flags.h"
 #include "base/layout/ids.h"
@@ -137,14 +138,14 @@ std::string DefaultIslandId(const rpc::Security& security) {
 absl::StatusOr<std::string> OnlyRun(const Context& context,
                                     const std::string& address,
                                     std::stop_token stop) {
-  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient(
-                                    {.stop = stop, .address = address}));
+  ASSIGN_OR_RETURN(auto client,
+                   context.MakeClient({.stop = stop, .address = address}));
   v1::ListRunsRequest request;
   request.set_page_size(500);
   std::string found;
   do {
     const absl::StatusOr<v1::ListRunsResponse> response =
-        client->ListRuns(request);
+        client->Call(&v1::RunService::Stub::ListRuns, request);
     if (absl::IsPermissionDenied(response.status())) {
       return WithHint(response.status(),
                       "An island may not list runs. Give --run; the run's "
@@ -267,7 +268,7 @@ absl::StatusOr<std::unique_ptr<Volunteer>> MakeVolunteer(
   return Volunteer::Create(std::move(volunteer));
 }
 
-// Where `atoll local` finds this join. Null, with a log line: nowhere.
+// Returns where `atoll local` finds this join. Null, with a log line: nowhere.
 absl::StatusOr<std::unique_ptr<LocalServer>> StartLocal(
     const Context& context, const JoinOptions& options, Volunteer& volunteer) {
   if (options.place.process_index > 0) return nullptr;
@@ -380,7 +381,7 @@ absl::Status Join(Context& context, JoinOptions options) {
   if (options.island_id.empty()) {
     options.island_id = DefaultIslandId(security);
   }
-  // They name a directory, and a peer may have given them.
+  // The ids name a directory, and a peer may have given them.
   RETURN_IF_ERROR(ValidateId("run_id", options.run_id));
   RETURN_IF_ERROR(ValidateId("island_id", options.island_id));
   if (options.work_directory.empty()) {
@@ -470,7 +471,7 @@ void AddJoin(flags::Command& app, Context& context) {
       "island\n"
       "again: in an elastic run it leaves cleanly; in a strict run it stays "
       "a\n"
-      "member, so no round goes on without it. Exit code 0: the run is "
+      "member, so every round waits for it. Exit code 0: the run is "
       "complete,\n"
       "also if it was before the join, or Ctrl-C ended it.\n"
       "With a join string, which the operator sends, nothing else is needed.\n"

@@ -1,5 +1,5 @@
 // The enrolment of `atoll join`: made at its start, renewed while it trains.
-// And how the island reads the data of its run.
+// Also opens the data of the run.
 //
 // Thread-compatible.
 
@@ -28,8 +28,8 @@ absl::StatusOr<std::optional<Enrolment>> EnrolIsland(
     Context& context, const SandboxMark& sandbox, const JoinRequestFlags& flags,
     const Lent& lent, const std::stop_token& stop);
 
-// Runs the island. A machine that slept, or had no network, may wake with an
-// expired certificate: it waits for the next one and goes on.
+// Runs the island. If the machine slept or had no network, the certificate may
+// have expired: the island then waits for the next certificate and continues.
 absl::StatusOr<worker::IslandProgress> RunEnrolled(
     const worker::RunIslandOptions& island, const Enrolment& enrolment,
     EnrolmentRenewer& renewer);

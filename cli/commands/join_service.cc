@@ -16,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
 #include "base/io/unique_fd.h"
@@ -70,7 +71,7 @@ bool UsesTmp(const std::vector<std::string>& paths) {
 }
 
 // Runs `systemctl --user ARGUMENTS`, found on PATH, to its end.
-// FAILED_PRECONDITION, with its output: it fails, or there is none.
+// FAILED_PRECONDITION: it is missing, or fails; the message has its output.
 absl::Status Systemctl(const std::vector<std::string>& arguments,
                        std::vector<std::string>& environment) {
   std::vector<std::string> words = {"systemctl", "--user"};
@@ -116,7 +117,7 @@ absl::Status Systemctl(const std::vector<std::string>& arguments,
                    "` failed: ", absl::StripAsciiWhitespace(said)));
 }
 
-// Of the environment, besides ATOLL_*. Secrets of clouds are not kept.
+// Variables that the service keeps besides ATOLL_*: no secrets of clouds.
 const std::set<std::string>& KeptVariables() {
   static const auto* const kNames = new std::set<std::string>{
       "XDG_STATE_HOME", "XDG_CONFIG_HOME", "HTTPS_PROXY",
@@ -124,7 +125,7 @@ const std::set<std::string>& KeptVariables() {
   return *kNames;
 }
 
-// Where systemd looks for this user's units.
+// Returns where systemd looks for this user's units.
 absl::StatusOr<std::string> UnitDirectory(const Environment& environment) {
   const std::string config = ConfigDirectory(environment);
   if (config.empty()) {
@@ -251,7 +252,7 @@ absl::Status InstallUnit(const ServiceUnit& unit, const std::string& directory,
   RETURN_IF_ERROR(WriteFileIn(directory, name, text));
   absl::Status started = Systemctl({"daemon-reload"}, environment);
   if (started.ok()) started = Systemctl({"enable", name}, environment);
-  // An earlier service of this name goes on with the new flags.
+  // Restarts an earlier service of this name with the new flags.
   if (started.ok()) started = Systemctl({"restart", name}, environment);
   if (started.ok()) return absl::OkStatus();
   if (earlier.ok()) {
@@ -264,14 +265,14 @@ absl::Status InstallUnit(const ServiceUnit& unit, const std::string& directory,
   return started;
 }
 
-absl::Status CheckService(const coordinator::OperatorClientOptions& coordinator,
+absl::Status CheckService(const coordinator::ClientOptions& coordinator,
                           const std::string& run_id, const RunLimits& limits,
                           const worker::LocalDataRights& rights) {
-  ASSIGN_OR_RETURN(const auto client,
-                   coordinator::MakeOperatorClient(coordinator));
+  ASSIGN_OR_RETURN(const auto client, coordinator::MakeClient(coordinator));
   v1::GetRunRequest request;
   request.set_run_id(run_id);
-  const absl::StatusOr<v1::GetRunResponse> run = client->GetRun(request);
+  const absl::StatusOr<v1::GetRunResponse> run =
+      client->Call(&v1::RunService::Stub::GetRun, request);
   if (!run.ok()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckRunSize(run->run().spec(), limits));
   return worker::FindDataPlace(run->run().spec().data(), rights).status();

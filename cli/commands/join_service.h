@@ -11,7 +11,7 @@
 #include "base/flags/flags.h"
 #include "cli/context.h"
 #include "cli/doctor/check_before_join.h"
-#include "coordinator/client/operator_client.h"
+#include "coordinator/client/client.h"
 #include "worker/api/run_data.h"
 
 namespace atl::cli {
@@ -56,7 +56,7 @@ struct ServiceRequest {
 // Returns the error that would end the service at once: the run is larger than
 // `limits`, or `rights` do not allow its data. OK also if the coordinator does not
 // answer: the service waits for it. Errors: as of CheckRunSize and FindDataPlace.
-absl::Status CheckService(const coordinator::OperatorClientOptions& coordinator,
+absl::Status CheckService(const coordinator::ClientOptions& coordinator,
                           const std::string& run_id, const RunLimits& limits,
                           const worker::LocalDataRights& rights);
 

@@ -111,16 +111,16 @@ flags::Command& AddCommand(flags::Command& app, Context& context,
 
 void AddLocal(flags::Command& app, Context& context) {
   AddCommand(app, context, "status",
-             "Show what an island on this machine does, and what became of its "
-             "work",
+             "Show the state of an island on this machine, and the outcomes of "
+             "its contributions",
              "Example:\n  atoll local status",
              std::make_shared<LocalOptions>());
   auto pause = std::make_shared<LocalOptions>();
   AddCommand(
       app, context, "pause", "Stop training until `atoll local resume`",
-      "In a strict run the round waits for this island. Other runs go "
-      "on: it leaves\nafter two minutes and joins again later. A restart "
-      "of the island ends a pause.\n"
+      "In a strict run the round waits for this island. It leaves another "
+      "run\nafter two minutes and joins it again later. A restart of the "
+      "island ends a pause.\n"
       "Example:\n  atoll local pause --for 2h",
       pause)
       .Add("--for", pause->pause_for, "Resume after this time: 30m, 2h");

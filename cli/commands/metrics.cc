@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/commands/commands.h"
@@ -22,12 +23,12 @@ struct MetricsOptions {
 };
 
 absl::Status GetMetrics(Context& context, const MetricsOptions& options) {
-  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeClient());
   v1::GetMetricsRequest request;
   request.set_run_id(options.run_id);
   for (const std::string& name : options.names) request.add_names(name);
   const absl::StatusOr<v1::GetMetricsResponse> response =
-      client->GetMetrics(request);
+      client->Call(&v1::TrainingStateService::Stub::GetMetrics, request);
   if (absl::IsInvalidArgument(response.status())) {
     return WithHint(response.status(),
                     absl::StrCat("`atoll metrics ", options.run_id,

@@ -481,7 +481,7 @@ void AddPlan(flags::Command& app, Context& context) {
   command.Add("--up-codec", options->up_codec,
               "Codec of outer gradients, instead of each preset's");
   command.Add("--down-codec", options->down_codec,
-              "Codec of what servers send, instead of each preset's");
+              "Codec of the servers' versions, instead of each preset's");
   const flags::Flag kubernetes = command.AddFlag(
       "--kubernetes", options->kubernetes,
       "Print the memory and disk of each program instead; links and rates do "

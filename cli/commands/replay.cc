@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "atoll/v1/run_service.grpc.pb.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/layout/layout.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
@@ -40,7 +42,7 @@ absl::Status CannotReplay(const std::string& message,
   return WithReason(absl::FailedPreconditionError(message), reason);
 }
 
-absl::StatusOr<v1::Pin> FindPin(coordinator::OperatorClient& client,
+absl::StatusOr<v1::Pin> FindPin(coordinator::Client& client,
                                 const ReplayFlags& flags) {
   ASSIGN_OR_RETURN(const v1::Checkpoint checkpoint,
                    FindCheckpoint(client, flags.run_id, flags.pin_id));
@@ -63,8 +65,8 @@ absl::StatusOr<v1::Pin> FindPin(coordinator::OperatorClient& client,
 }
 
 absl::StatusOr<std::vector<v1::Round>> ListDecisions(
-    Context& context, coordinator::OperatorClient& client,
-    const ReplayFlags& flags, const v1::Pin& pin) {
+    Context& context, coordinator::Client& client, const ReplayFlags& flags,
+    const v1::Pin& pin) {
   std::vector<v1::Round> rounds;
   int64_t beyond = 0;  // Commits whose contributions were not kept.
   v1::ListRoundsRequest request;
@@ -72,7 +74,9 @@ absl::StatusOr<std::vector<v1::Round>> ListDecisions(
   request.set_page_size(500);
   request.set_after_commit_seq(pin.commit_seq() - 1);
   do {
-    ASSIGN_OR_RETURN(v1::ListRoundsResponse page, client.ListRounds(request));
+    ASSIGN_OR_RETURN(
+        v1::ListRoundsResponse page,
+        client.Call(&v1::TrainingStateService::Stub::ListRounds, request));
     for (v1::Round& round : *page.mutable_rounds()) {
       if (flags.to > 0 && round.commit_seq() > flags.to) break;
       if (pin.keep_end() > 0 && round.commit_seq() >= pin.keep_end()) {
@@ -211,7 +215,7 @@ absl::Status Show(Context& context, const ReplayFlags& flags,
 absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
   ASSIGN_OR_RETURN(const absl::Duration patience,
                    ParsePatience(flags.patience));
-  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeClient());
   server::ReplayOptions options;
   ASSIGN_OR_RETURN(options.from, FindPin(*client, flags));
   ASSIGN_OR_RETURN(options.rounds,
@@ -220,8 +224,9 @@ absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
   v1::ExportCheckpointRequest request;
   request.set_run_id(flags.run_id);
   request.set_pin_id(flags.pin_id);
-  ASSIGN_OR_RETURN(const v1::ExportCheckpointResponse pinned,
-                   client->ExportCheckpoint(request));
+  ASSIGN_OR_RETURN(
+      const v1::ExportCheckpointResponse pinned,
+      client->Call(&v1::RunService::Stub::ExportCheckpoint, request));
   options.run = pinned.run();
   ASSIGN_OR_RETURN(const RunLayout layout,
                    RunLayout::Create(options.run.spec().layout()));

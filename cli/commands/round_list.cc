@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/flags/flags.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -85,7 +86,7 @@ void AddPhaseRows(const v1::Round& round, Table* table) {
 }
 
 absl::Status ListRounds(Context& context, const RoundListOptions& options) {
-  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeClient());
   Table rounds_table({">COMMIT", ">ROUND", ">FRAGMENT", ">TRAINING",
                       ">VALIDATION", ">BYTES", ">MS", "COMMITTED",
                       "CONTRIBUTIONS"});
@@ -101,8 +102,9 @@ absl::Status ListRounds(Context& context, const RoundListOptions& options) {
            static_cast<int64_t>(rounds.size()) < options.limit;
   };
   do {
-    ASSIGN_OR_RETURN(v1::ListRoundsResponse response,
-                     client->ListRounds(request));
+    ASSIGN_OR_RETURN(
+        v1::ListRoundsResponse response,
+        client->Call(&v1::TrainingStateService::Stub::ListRounds, request));
     if (request.page_token().empty() &&
         response.first_kept_commit_seq() > options.after + 1) {
       context.output().Message(absl::StrCat(

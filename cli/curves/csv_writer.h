@@ -74,12 +74,12 @@ class CsvWriter {
 
   const std::unique_ptr<CurveFile> file_;
   const std::string run_uid_;
-  int64_t commit_seq_ = 0;              // Of the last row.
-  int64_t row_offset_ = 0;              // Where the last row begins.
+  int64_t commit_seq_ = 0;              // The last row's.
+  int64_t row_offset_ = 0;              // Offset of the last row in the file.
   std::string row_begin_, row_end_;     // Around the evaluation's cells.
   std::optional<v1::Evaluation> row_;   // The last row's evaluation.
-  std::optional<v1::Evaluation> next_;  // Of the next row.
-  int64_t evaluated_commit_seq_ = 0;    // Newest in the file, or next_.
+  std::optional<v1::Evaluation> next_;  // The evaluation for the next row.
+  int64_t evaluated_commit_seq_ = 0;    // The newest in the file or in next_.
 };
 
 }  // namespace atl::cli

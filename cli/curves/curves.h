@@ -47,8 +47,8 @@ class Curves {
 
   const std::unique_ptr<EventWriter> events_;
   const std::unique_ptr<CsvWriter> csv_;
-  int64_t commit_seq_ = 0;          // Of the last round.
-  int64_t merged_token_count_ = 0;  // After it.
+  int64_t commit_seq_ = 0;          // The last round's.
+  int64_t merged_token_count_ = 0;  // Merged tokens after that round.
   absl::Time commit_time_;
 };
 

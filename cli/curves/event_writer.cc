@@ -36,7 +36,7 @@ uint64_t ReadLittleEndian(absl::string_view bytes) {
 
 constexpr absl::string_view kEnding = ".atoll";
 
-// The file of the run in the directory; empty: there is none.
+// Finds the run's file in the directory; empty if it does not exist.
 absl::StatusOr<std::string> FindFile(FileSystem& file_system,
                                      const EventWriter::Options& options) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names,

@@ -27,7 +27,6 @@
 
 namespace atl::cli {
 
-// One point of one curve.
 struct CurvePoint {
   std::string tag;
   int64_t step = 0;
@@ -53,7 +52,7 @@ std::string EncodeRecord(const curves::Event& event);
 
 struct EventRecords {
   std::vector<curves::Event> events;
-  // Bytes of the whole records at the front. What follows is torn or damaged.
+  // Bytes of the whole records at the front. The rest is torn or damaged.
   int64_t size_bytes = 0;
 };
 
@@ -63,8 +62,8 @@ class EventWriter {
  public:
   struct Options {
     std::string directory;  // Created if necessary.
-    std::string run_uid;    // Of the run.
-    std::string host;       // Of this machine.
+    std::string run_uid;
+    std::string host;  // This machine's name.
     absl::Time now;
   };
 

@@ -39,7 +39,7 @@ class Cluster {
     Programs programs;
     int server_count = 1;
     int island_count = 1;
-    int threads = 1;  // Of each island.
+    int threads = 1;  // Threads per island.
     // Flags for every start of an island.
     std::vector<std::string> island_flags;
     bool restart = true;
@@ -107,7 +107,7 @@ class Cluster {
     // 0 before the process has listened. A restarted one listens there again.
     int port = 0;
     int metrics_port = 0;
-    absl::Time start_time = absl::InfiniteFuture();  // Of the next start.
+    absl::Time start_time = absl::InfiniteFuture();  // When it starts again.
     bool ended = false;                              // Not restarted.
   };
 
@@ -115,7 +115,7 @@ class Cluster {
   absl::Status AddMember(Role role, const std::string& name,
                          const std::string& program,
                          std::vector<std::string> arguments);
-  // Makes the coordinator's log if there is none, and waits for that.
+  // Makes the coordinator's log if it does not exist, and waits for that.
   absl::Status InitCoordinator(const std::string& data_dir);
   absl::Status AwaitPorts();
   absl::Status StartMember(Member& member);

@@ -32,7 +32,7 @@ absl::Status MakeDirectories(const std::string& path) {
       absl::StrCat("cannot create ", path, ": ", error.message()));
 }
 
-// The text at `key` of a JSON file; empty if there is none.
+// The text at `key` of a JSON file; empty if the file or the key is missing.
 std::string ReadJsonText(const std::string& path, const char* key) {
   std::ifstream file(path);
   const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);

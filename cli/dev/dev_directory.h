@@ -56,7 +56,7 @@ class DevDirectory {
   int lock_fd_;
 };
 
-// The port in a port file ("4711" or "host:4711"); 0 if there is none yet.
+// The port in a port file ("4711" or "host:4711"); 0 if it has none yet.
 int ReadPortFile(const std::string& path);
 
 }  // namespace atl::cli

@@ -21,8 +21,8 @@ enum class CheckResult { kPassed, kWarn, kFailed };
 struct Check {
   std::string id;  // snake_case, stable over versions.
   CheckResult result = CheckResult::kPassed;
-  std::string message;  // What was found.
-  std::string action;   // What to do; empty: nothing.
+  std::string message;  // The finding.
+  std::string action;   // Advice to the user; may be empty.
 
   bool operator==(const Check&) const = default;
 };

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/flags/flags.h"
 #include "base/io/unique_fd.h"
 #include "base/status/status_macros.h"
@@ -27,7 +28,7 @@
 #include "cli/interrupt.h"
 #include "cli/output/error.h"
 #include "cli/volunteer/data_consent.h"
-#include "coordinator/client/operator_client.h"
+#include "coordinator/client/client.h"
 #include "worker/api/measure_speed.h"
 
 namespace atl::cli {
@@ -59,17 +60,17 @@ RunGetter MakeRunGetter(const Proxy& proxy, std::stop_token stop) {
     rpc::Security security;
     security.tls = tls;
     security.proxy = proxy;
-    coordinator::OperatorClientOptions options;
+    coordinator::ClientOptions options;
     options.address = address;
     options.channel =
         rpc::MakeChannelOptions(rpc::ChannelKind::kControl, security);
     options.timeout = kRunTimeout;
     options.stop = stop;
-    ASSIGN_OR_RETURN(const auto client,
-                     coordinator::MakeOperatorClient(options));
+    ASSIGN_OR_RETURN(const auto client, coordinator::MakeClient(options));
     v1::GetRunRequest request;
     request.set_run_id(run_id);
-    ASSIGN_OR_RETURN(v1::GetRunResponse response, client->GetRun(request));
+    ASSIGN_OR_RETURN(v1::GetRunResponse response,
+                     client->Call(&v1::RunService::Stub::GetRun, request));
     return std::move(*response.mutable_run());
   };
 }
@@ -110,12 +111,12 @@ absl::Status CheckCluster(Context& context, const DoctorOptions& flags) {
   const Interrupt interrupt;
   const std::stop_callback wake(interrupt.first(),
                                 [&stop] { SetWaker(stop.get()); });
-  coordinator::OperatorClientOptions options;
+  coordinator::ClientOptions options;
   options.address = context.settings.Get("coordinator");
   options.channel = context.MakeChannelOptions(rpc::ChannelKind::kControl);
   options.timeout = std::min(context.settings.timeout(), kRunTimeout);
   options.stop = interrupt.first();
-  ASSIGN_OR_RETURN(const auto client, coordinator::MakeOperatorClient(options));
+  ASSIGN_OR_RETURN(const auto client, coordinator::MakeClient(options));
   OperatorDoctor::Spec spec;
   spec.client = client.get();
   spec.coordinator_address = options.address;
@@ -191,11 +192,11 @@ void AddDoctor(flags::Command& app, Context& context) {
   flags::Command& command = app.AddCommand(
       "doctor", "Check this machine, and the way to a run, before joining");
   command.Footer(
-      "Each check is PASSED, WARN or FAILED, with what to do. One that FAILED\n"
-      "ends with exit code 10. It takes about 15 seconds and changes nothing:\n"
-      "the token of a join string keeps its uses. Without a join string or\n"
-      "--run: the run in which this machine is enrolled, else this machine\n"
-      "alone.\n"
+      "Each check is PASSED, WARN or FAILED, with advice. If one FAILED, the\n"
+      "exit code is 10. The command takes about 15 seconds. It changes\n"
+      "nothing: the token of a join string keeps its uses. Without a join\n"
+      "string or --run, it checks the way to the run in which this machine is\n"
+      "enrolled, or else the machine only.\n"
       "With --operator: the coordinator, its servers and gates, and its runs.\n"
       "Examples:\n"
       "  atoll doctor -                 read a join string, and check it\n"

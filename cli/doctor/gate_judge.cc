@@ -40,7 +40,11 @@ Check JudgeDns(absl::string_view host,
                         "/etc/resolv.conf.");
   }
   const std::string& first = addresses->front();
-  if (first == host) return Passed("dns", absl::StrCat(host, " is a number"));
+  if (first == host) {
+    return Passed("dns", absl::StrCat(host,
+                                      " is an IP address, not a name: no name "
+                                      "server is asked"));
+  }
   const size_t more = addresses->size() - 1;
   return Passed(
       "dns",

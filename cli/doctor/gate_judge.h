@@ -19,11 +19,10 @@
 
 namespace atl::cli {
 
-// `addresses` are those of `host`.
 Check JudgeDns(absl::string_view host,
                const absl::StatusOr<std::vector<std::string>>& addresses);
 
-// How long a connection to `address` took. `id` is "tcp" or "proxy".
+// Judges how long a connection to `address` took. `id` is "tcp" or "proxy".
 Check JudgeConnection(absl::string_view id, absl::string_view address,
                       const absl::StatusOr<absl::Duration>& connected);
 
@@ -43,15 +42,15 @@ Check JudgeCertificate(absl::Time end, absl::Time now);
 Check JudgeVersion(absl::string_view ours, absl::string_view theirs,
                    uint64_t missing_features);
 
-// Whether the run's data can be had.
+// Facts about the run's data.
 struct DataFacts {
-  absl::Status manifest;     // Of data by URL: reading its manifest.
-  bool path_exists = false;  // Of a place on this machine.
+  absl::Status manifest;     // Reading the manifest; data by URL only.
+  bool path_exists = false;  // Only for data on this machine.
   // The data that an island would open here.
   absl::StatusOr<worker::DataPlace> place = worker::DataPlace();
 };
-// FAILED: nothing allows to open what the run names, or it is not there; or the
-// manifest cannot be read, or is another one.
+// FAILED: the island may not open the path that the run names, or the path does
+// not exist; or the manifest cannot be read, or is another one.
 Check JudgeData(const v1::DataSpec& data, const DataFacts& facts);
 
 // A service that was dialled.

@@ -27,7 +27,9 @@ TEST(GateJudgeTest, AHostNeedsAnAddress) {
   EXPECT_EQ(JudgeDns("gate", Addresses{"192.0.2.1", "::1"}),
             Passed("dns", "gate is 192.0.2.1 and 1 more"));
   EXPECT_EQ(JudgeDns("::1", Addresses{"::1"}),
-            Passed("dns", "::1 is a number"));
+            Passed("dns",
+                   "::1 is an IP address, not a name: no name server is "
+                   "asked"));
   const Check unknown = JudgeDns("gate", absl::NotFoundError("no host gate"));
   EXPECT_EQ(unknown.result, CheckResult::kFailed);
   EXPECT_THAT(unknown.action, HasSubstr("join string"));

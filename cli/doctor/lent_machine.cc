@@ -90,7 +90,7 @@ absl::Status CheckMemory(const RunNeeds& needs, const RunLimits& limits) {
                    needs.is_external ? " besides the trainer's own" : ""),
       limits.memory_is_given
           ? absl::StrCat("--memory lends ", lent)
-          : absl::StrCat("without --memory it lends half of what is free, ",
+          : absl::StrCat("without --memory it lends half of its free memory, ",
                          lent),
       "--memory", needs.memory_bytes, "TOO_LITTLE_MEMORY");
 }
@@ -104,7 +104,7 @@ absl::Status CheckDisk(const RunNeeds& needs, const RunLimits& limits) {
       limits.disk_is_given
           ? absl::StrCat("--disk lends ", lent)
           : absl::StrCat("without --disk this machine lends ", lent,
-                         ", the larger of 10 GB and a tenth of what is free"),
+                         ", the larger of 10 GB and a tenth of the free disk"),
       "--disk", needs.disk_bytes, "TOO_LITTLE_DISK");
 }
 

@@ -1,5 +1,6 @@
-// The memory and disk that an island of a run needs, and whether that is more
-// than a volunteer's machine lends. Pure. Thread-safe.
+// Computes the memory and disk that an island of a run needs, and decides
+// whether they fit in the part of a machine that a volunteer lends. Pure.
+// Thread-safe.
 
 #pragma once
 
@@ -14,8 +15,8 @@
 namespace atl::cli {
 
 struct RunNeeds {
-  int64_t memory_bytes = 0;  // Of the process, without a margin.
-  int64_t disk_bytes = 0;    // Of its local checkpoints.
+  int64_t memory_bytes = 0;  // The process's memory, without a margin.
+  int64_t disk_bytes = 0;    // Its local checkpoints.
   // The trainer is another process, with memory of its own.
   bool is_external = false;
   bool fetches_data = false;  // Data by URL.
@@ -28,14 +29,14 @@ absl::StatusOr<RunNeeds> ComputeRunNeeds(const v1::RunSpec& spec);
 
 struct RunLimits {
   int64_t memory_bytes = INT64_MAX;
-  int64_t disk_bytes = INT64_MAX;  // Of local checkpoints.
+  int64_t disk_bytes = INT64_MAX;  // For local checkpoints.
   bool memory_is_given = false;    // By --memory.
   bool disk_is_given = false;      // By --disk.
 };
 
 // A given limit stands. Without one an enrolled island has half of the free
-// memory, and of the disk the larger of 10 GB and a tenth of what is free: its
-// person has seen nothing of the run's size. Others have no limit.
+// memory, and the larger of 10 GB and a tenth of the free disk: its user has not
+// seen the run's size. Other islands have no limit.
 RunLimits LimitsOf(const MachineFacts& machine, const Lent& given,
                    bool is_enrolled);
 

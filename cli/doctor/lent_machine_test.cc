@@ -34,7 +34,7 @@ TEST(LentMachineTest, AnEnrolledIslandLendsHalfOfTheFreeMemory) {
   EXPECT_EQ(ToExitCode(refused), ExitCode::kPreflightFailed);
   EXPECT_EQ(GetReason(refused), "TOO_LITTLE_MEMORY");
   EXPECT_THAT(refused.message(), HasSubstr("needs about 4.0 GB"));
-  EXPECT_THAT(refused.message(), HasSubstr("half of what is free, 4.0 GB"));
+  EXPECT_THAT(refused.message(), HasSubstr("half of its free memory, 4.0 GB"));
   EXPECT_THAT(GetHint(refused), HasSubstr("--memory 4001MB"));
 }
 

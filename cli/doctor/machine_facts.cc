@@ -50,7 +50,7 @@ DiskFacts ReadDisk(const std::string& directory) {
   return disk;
 }
 
-// A file that nobody else sees. Not every file system has O_TMPFILE.
+// Makes a file without a name. Not every file system has O_TMPFILE.
 absl::StatusOr<UniqueFd> MakeUnnamedFile(const std::string& directory) {
   UniqueFd fd(open(directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
   if (fd.valid()) return fd;

@@ -23,13 +23,13 @@ struct DiskFacts {
 
 struct MachineFacts {
   std::string cpu_model;
-  int core_count = 1;  // That this process may use.
+  int core_count = 1;  // Cores that this process may use.
   bool has_avx2_and_fma = false;
   bool has_avx512 = false;
-  int64_t memory_bytes = 0;            // That this process may use.
+  int64_t memory_bytes = 0;            // Bytes that this process may use.
   int64_t available_memory_bytes = 0;  // Without swapping; 0: unknown.
-  DiskFacts state;                     // Of the state directory.
-  DiskFacts cache;                     // Of the data cache.
+  DiskFacts state;                     // The state directory's disk.
+  DiskFacts cache;                     // The data cache's disk.
 };
 
 // Costs milliseconds. A directory that does not exist yet counts as its nearest

@@ -11,7 +11,7 @@
 namespace atl::cli {
 namespace {
 
-// Of an island without a run, which is small then.
+// Needs that are assumed if no run is named: a small island's.
 constexpr int64_t kSmallMemoryBytes = int64_t{1} << 30;
 constexpr int64_t kSmallDiskBytes = int64_t{64} << 20;
 constexpr absl::Duration kSlowSync = absl::Milliseconds(50);

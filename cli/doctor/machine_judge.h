@@ -40,7 +40,7 @@ Check JudgeDiskSync(const absl::StatusOr<absl::Duration>& sync);
 // without its sandbox.
 Check JudgeSandbox(int landlock_abi);
 
-// When the gate answered, by its clock and by ours.
+// The time of the gate's answer, by its clock and by ours.
 struct ClockFacts {
   absl::Time asked;     // Our clock, before the call.
   absl::Time answered;  // Our clock, after it.
@@ -48,7 +48,7 @@ struct ClockFacts {
 };
 
 // WARN: the clocks differ by more than 30 s. FAILED: by more than 5 min, by
-// which certificates begin early. What the call took is allowed for.
+// which certificates begin early. Subtracts the duration of the call.
 Check JudgeClock(const ClockFacts& clock);
 
 }  // namespace atl::cli

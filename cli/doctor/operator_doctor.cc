@@ -6,11 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "atoll/v1/run_service.grpc.pb.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/host_port/host_port.h"
+#include "base/net/http_proxy.h"
+#include "base/net/socket.h"
 #include "base/obs/version.h"
 #include "base/rpc/certificates/authority.h"
-#include "base/rpc/tls_stream/http_proxy.h"
-#include "base/rpc/tls_stream/socket.h"
 #include "base/rpc/tls_stream/tls_stream.h"
 #include "base/status/status_macros.h"
 #include "base/sync/for_each.h"
@@ -23,7 +25,7 @@ namespace {
 
 constexpr absl::Duration kLookMax = absl::Seconds(2);
 constexpr int kLookThreadCount = 8;
-// Of runs that have not ended; those that follow are not looked at.
+// Only this many runs that have not ended are checked.
 constexpr int kRunsMax = 100;
 
 ServiceFacts ToFacts(const v1::ClusterServer& server,
@@ -41,7 +43,7 @@ ServiceFacts ToFacts(const v1::ClusterServer& server,
   return facts;
 }
 
-// How far `theirs` is ahead of our clock, at least: it was read between
+// Returns how far `theirs` is ahead of our clock, at least: it was read between
 // `asked` and `answered`.
 absl::Duration FindAhead(absl::Time asked, absl::Time answered,
                          absl::Time theirs) {
@@ -62,7 +64,8 @@ absl::Time OperatorDoctor::Within(absl::Duration span) const {
 
 void OperatorDoctor::Run() {
   const absl::Time asked = absl::Now();
-  const auto cluster = spec_.client->GetCluster({});
+  const auto cluster =
+      spec_.client->Call(&v1::TrainingStateService::Stub::GetCluster, {});
   const absl::Time answered = absl::Now();
   if (!cluster.ok()) {
     checks_.Add(Failed("coordinator", cluster.status().message(),
@@ -136,12 +139,9 @@ void OperatorDoctor::Look(ServiceFacts& service) const {
     service.reached = address.status();
     return;
   }
-  const rpc::WaitLimits limits = {Within(kLookMax), spec_.stop_fd};
-  const Proxy& proxy = spec_.security.proxy;
+  const net::WaitLimits limits = {Within(kLookMax), spec_.stop_fd};
   absl::StatusOr<UniqueFd> fd =
-      proxy.Serves(address->host)
-          ? rpc::DialThroughProxy(proxy, *address, limits)
-          : rpc::Dial(*address, limits);
+      net::Dial(*address, spec_.security.proxy, limits);
   service.reached = fd.status();
   if (!fd.ok() || spec_.security.tls.empty()) return;
   // An expired certificate must not keep us from looking at theirs.
@@ -187,8 +187,9 @@ absl::StatusOr<std::vector<v1::GetRunStateResponse>> OperatorDoctor::ListRuns(
   std::vector<v1::GetRunStateResponse> states;
   v1::ListRunsRequest request;
   do {
-    ASSIGN_OR_RETURN(const v1::ListRunsResponse page,
-                     spec_.client->ListRuns(request));
+    ASSIGN_OR_RETURN(
+        const v1::ListRunsResponse page,
+        spec_.client->Call(&v1::RunService::Stub::ListRuns, request));
     for (const v1::Run& run : page.runs()) {
       const bool has_ended = run.state() == v1::RUN_STATE_COMPLETED ||
                              run.state() == v1::RUN_STATE_CANCELLED;
@@ -199,7 +200,8 @@ absl::StatusOr<std::vector<v1::GetRunStateResponse>> OperatorDoctor::ListRuns(
       }
       v1::GetRunStateRequest of_run;
       of_run.set_run_id(run.run_id());
-      const auto state = spec_.client->GetRunState(of_run);
+      const auto state = spec_.client->Call(
+          &v1::TrainingStateService::Stub::GetRunState, of_run);
       if (!state.ok()) continue;
       states.push_back(*state);
       --unseen_count;

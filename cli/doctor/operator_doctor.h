@@ -15,17 +15,17 @@
 #include "base/rpc/certificates/tls.h"
 #include "cli/doctor/check.h"
 #include "cli/doctor/operator_judge.h"
-#include "coordinator/client/operator_client.h"
+#include "coordinator/client/client.h"
 
 namespace atl::cli {
 
 class OperatorDoctor {
  public:
   struct Spec {
-    coordinator::OperatorClient* client = nullptr;  // Must outlive it.
-    std::string coordinator_address;                // host:port
+    coordinator::Client* client = nullptr;  // Must outlive it.
+    std::string coordinator_address;        // host:port
     rpc::Security security;
-    absl::Duration patience = absl::Seconds(15);  // Of all waits together.
+    absl::Duration patience = absl::Seconds(15);  // For all waits together.
     int stop_fd = -1;               // A waker that ends every wait.
     std::function<bool()> stopped;  // True once stop_fd is set.
   };
@@ -43,7 +43,7 @@ class OperatorDoctor {
   // Reaches the service's port, and reads its certificate.
   void Look(ServiceFacts& service) const;
   void LookAtGate(const std::string& pin, ServiceFacts& gate) const;
-  // `unseen_count`: runs that go on and were not looked at.
+  // `unseen_count`: runs that have not ended and were not looked at.
   absl::StatusOr<std::vector<v1::GetRunStateResponse>> ListRuns(
       int64_t& unseen_count) const;
   absl::Time Within(absl::Duration span) const;

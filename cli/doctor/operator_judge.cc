@@ -79,10 +79,10 @@ Check JudgePeers(const v1::GetClusterResponse& cluster) {
   return findings.ToCheck(
       "peers", "the coordinator refuses none",
       other_cluster
-          ? "If all peers are here, the coordinator's directory is wrong: "
-            "start it with the right --data-dir. If it is one, that one has "
-            "another cluster's --data-dir, or a wrong --coordinator. They wait "
-            "and keep what they have."
+          ? "If all peers are refused, the coordinator's directory is wrong: "
+            "start it with the right --data-dir. If one peer is refused, that "
+            "peer has another cluster's --data-dir, or a wrong --coordinator. "
+            "Refused peers wait and keep their files."
           : "Start each server with its own --data-dir, and one process for "
             "each --server-id.");
 }
@@ -122,7 +122,7 @@ Check JudgeReached(absl::string_view id,
       id,
       services.size() == 1 ? absl::StrCat(services[0].address, " answers")
                            : absl::StrCat("all ", services.size(), " answer"),
-      "Start what is stopped; open its port for this machine and for islands.");
+      "Start the stopped one; open its port for this machine and for islands.");
 }
 
 Check JudgeCertificates(const std::vector<ServiceFacts>& services,

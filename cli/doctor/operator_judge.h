@@ -19,11 +19,11 @@ namespace atl::cli {
 struct ServiceFacts {
   std::string name;      // "server s1".
   std::string address;   // host:port
-  absl::Status reached;  // Of a connection to its port.
+  absl::Status reached;  // Result of connecting to its port.
   bool alive = true;     // The coordinator says so.
   // The validity of its certificate, if it showed one.
   std::optional<absl::Time> certificate_begin, certificate_end;
-  std::optional<absl::Duration> clock_ahead;  // Of this machine's.
+  std::optional<absl::Duration> clock_ahead;  // Its clock minus this machine's.
   std::string program_version;                // Empty: not known.
   std::optional<v1::ServerHealth> health;
 };
@@ -35,8 +35,8 @@ Check JudgePeers(const v1::GetClusterResponse& cluster);
 Check JudgeServers(const v1::GetClusterResponse& cluster,
                    const std::vector<ServiceFacts>& servers);
 
-// FAILED: one is away or cannot be reached. `id` is "servers" or "gates"; WARN:
-// there are none.
+// FAILED: one is away or cannot be reached. WARN: the cluster has none. `id` is
+// "servers" or "gates".
 Check JudgeReached(absl::string_view id,
                    const std::vector<ServiceFacts>& services);
 
@@ -57,8 +57,8 @@ Check JudgeVersions(const std::vector<ServiceFacts>& services,
 // more than 50 ms, or a server does not say.
 Check JudgeDisks(const std::vector<ServiceFacts>& servers);
 
-// FAILED: a run or a shard has a fault. WARN: a run that has not ended does not
-// go on, or a shard is blocked.
+// FAILED: a run or a shard has a fault. WARN: a run that has not ended makes no
+// progress, or a shard is blocked.
 Check JudgeRuns(const std::vector<v1::GetRunStateResponse>& runs,
                 int64_t unseen_count);
 

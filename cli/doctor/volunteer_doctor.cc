@@ -10,8 +10,8 @@
 #include "absl/time/clock.h"
 #include "base/features/features.h"
 #include "base/host_port/host_port.h"
+#include "base/net/http_proxy.h"
 #include "base/obs/version.h"
-#include "base/rpc/tls_stream/http_proxy.h"
 #include "base/sandbox/landlock.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
@@ -61,16 +61,14 @@ coordinator::GateClientOptions VolunteerDoctor::GateOptions(
   return options;
 }
 
-rpc::WaitLimits VolunteerDoctor::Within(absl::Duration span) const {
+net::WaitLimits VolunteerDoctor::Within(absl::Duration span) const {
   return {std::min(deadline_, SystemClock().Now() + span), spec_.stop_fd};
 }
 
 absl::StatusOr<UniqueFd> VolunteerDoctor::Dial(
     const std::string& address) const {
   ASSIGN_OR_RETURN(const HostPort target, ParseHostPort(address));
-  return IsDirect(target)
-             ? rpc::Dial(target, Within(kDialMax))
-             : rpc::DialThroughProxy(spec_.proxy, target, Within(kDialMax));
+  return net::Dial(target, spec_.proxy, Within(kDialMax));
 }
 
 void VolunteerDoctor::CheckGate() {
@@ -113,7 +111,7 @@ bool VolunteerDoctor::CheckWay() {
   // With a proxy only its own name is looked up here.
   const HostPort& dialled = IsDirect(*gate) ? *gate : spec_.proxy.address;
   checks_.Add(
-      JudgeDns(dialled.host, rpc::FindAddresses(dialled, Within(kDialMax))));
+      JudgeDns(dialled.host, net::FindAddresses(dialled, Within(kDialMax))));
   if (checks_.HasFailed("dns")) return false;
   const char* const id = IsDirect(*gate) ? "tcp" : "proxy";
   const absl::Time begin = SystemClock().Now();
@@ -152,7 +150,7 @@ void VolunteerDoctor::CheckToken(const v1::GateResponse& response) {
   }
   checks_.Add(JudgeToken(token, absl::Now()));
   if (!token.ok()) {
-    checks_.Skip({"version"}, "the gate says nothing of the run");
+    checks_.Skip({"version"}, "the gate's answer does not describe the run");
     return;
   }
   if (token->run().has_spec()) run_ = token->run().spec();

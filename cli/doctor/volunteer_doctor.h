@@ -16,7 +16,7 @@
 #include "atoll/v1/enrolment.pb.h"
 #include "atoll/v1/run.pb.h"
 #include "base/host_port/proxy.h"
-#include "base/rpc/tls_stream/socket.h"
+#include "base/net/socket.h"
 #include "cli/doctor/check.h"
 #include "cli/doctor/forecast.h"
 #include "cli/flags/lent_flags.h"
@@ -25,15 +25,15 @@
 
 namespace atl::cli {
 
-// The gate that is asked, and as whom.
+// The gate to ask, and the identity to use.
 struct GateSubject {
   std::string address;  // host:port
   std::string pin;
   std::string run_id;
-  // Of the join string. Empty: this machine is enrolled.
+  // From the join string. Empty: this machine is already enrolled.
   std::string token_id;
   std::string token_secret;
-  // Of the enrolment.
+  // From the enrolment.
   std::string cert_pem;
   std::string key_pem;
   absl::Time certificate_end;
@@ -59,7 +59,7 @@ class VolunteerDoctor {
     std::function<worker::StoreOpener(const std::string& address,
                                       worker::StoreAccess)>
         make_opener;
-    absl::Duration patience = absl::Seconds(15);  // Of all waits together.
+    absl::Duration patience = absl::Seconds(15);  // For all waits together.
     int stop_fd = -1;               // A waker that ends every wait.
     std::function<bool()> stopped;  // True once stop_fd is set.
   };
@@ -93,14 +93,14 @@ class VolunteerDoctor {
     return !spec_.proxy.Serves(target.host);
   }
   // The limits of a wait of `span` at most.
-  rpc::WaitLimits Within(absl::Duration span) const;
+  net::WaitLimits Within(absl::Duration span) const;
   bool stopped() const { return spec_.stopped && spec_.stopped(); }
 
   const Spec spec_;
   Checks& checks_;
   const absl::Time deadline_;
   std::optional<v1::GateResponse> answer_;
-  std::string root_pem_;  // That the pin names.
+  std::string root_pem_;  // The root that the pin names.
   std::vector<std::string> coordinator_addresses_;
   std::vector<std::string> server_addresses_;
   std::optional<v1::RunSpec> run_;

@@ -4,13 +4,14 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "atoll/v1/enrolment_service.grpc.pb.h"
 #include "base/flags/flags.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/enrol/enrol_commands.h"
 #include "cli/output/output.h"
 #include "cli/output/table.h"
-#include "coordinator/client/enrolment_client.h"
+#include "coordinator/client/client.h"
 
 namespace atl::cli {
 namespace {
@@ -23,15 +24,16 @@ struct AuditOptions {
 };
 
 absl::Status Audit(Context& context, const AuditOptions& options) {
-  ASSIGN_OR_RETURN(const auto client, context.MakeEnrolmentClient());
+  ASSIGN_OR_RETURN(const auto client, context.MakeClient());
   v1::ListAuditRecordsRequest request;
   request.set_page_size(kPageSize);
   request.set_after_number(options.after);
   Table table({"TIME", "WHO", "WHAT", "RUN", "SUBJECT"});
   Json items = Json::array();
   while (true) {
-    ASSIGN_OR_RETURN(const v1::ListAuditRecordsResponse page,
-                     client->ListAuditRecords(request));
+    ASSIGN_OR_RETURN(
+        const v1::ListAuditRecordsResponse page,
+        client->Call(&v1::EnrolmentService::Stub::ListAuditRecords, request));
     if (page.records().empty()) break;
     for (const v1::AuditRecord& record : page.records()) {
       request.set_after_number(record.number());

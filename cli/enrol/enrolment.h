@@ -51,7 +51,7 @@ struct EnrolmentRecord {
   std::string run_id;
   std::string token_id;
   v1::EnrolledRole role = v1::ENROLLED_ROLE_ISLAND;
-  std::string name;  // Of the island or reader.
+  std::string name;  // The island's or reader's.
   std::string coordinator_address;
   std::vector<std::string> server_addresses;
 };
@@ -139,7 +139,7 @@ class EnrolmentRenewer {
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t attempt_count_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status last_ ABSL_GUARDED_BY(mutex_);  // Of the newest attempt.
+  absl::Status last_ ABSL_GUARDED_BY(mutex_);  // The newest attempt's.
   std::thread thread_;
 };
 

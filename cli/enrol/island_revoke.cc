@@ -2,17 +2,20 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "atoll/v1/enrolment_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "cli/enrol/enrol_commands.h"
 #include "cli/output/output.h"
-#include "coordinator/client/enrolment_client.h"
+#include "coordinator/client/client.h"
 
 namespace atl::cli {
 namespace {
 
 absl::Status Revoke(Context& context, const v1::RevokeIslandRequest& request) {
-  ASSIGN_OR_RETURN(const auto client, context.MakeEnrolmentClient());
-  RETURN_IF_ERROR(client->RevokeIsland(request).status());
+  ASSIGN_OR_RETURN(const auto client, context.MakeClient());
+  RETURN_IF_ERROR(
+      client->Call(&v1::EnrolmentService::Stub::RevokeIsland, request)
+          .status());
   context.output().Print(
       Json{{"run_id", request.run_id()}, {"island_id", request.island_id()}},
       absl::StrCat(request.island_id(), " is revoked in run ", request.run_id(),

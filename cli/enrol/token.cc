@@ -1,10 +1,13 @@
 // atoll token create, list and revoke.
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "atoll/v1/enrolment_service.grpc.pb.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/codec/sha256.h"
 #include "base/flags/flags.h"
 #include "base/identity/join_string.h"
@@ -18,10 +21,12 @@
 #include "cli/output/output.h"
 #include "cli/output/table.h"
 #include "cli/units/units.h"
-#include "coordinator/client/enrolment_client.h"
+#include "coordinator/client/client.h"
 
 namespace atl::cli {
 namespace {
+
+using Stub = v1::EnrolmentService::Stub;
 
 // A gate that has just started is waited for.
 constexpr absl::Duration kGateWait = absl::Seconds(15);
@@ -54,15 +59,13 @@ std::string StateText(const v1::Token& token, absl::Time now) {
 }
 
 absl::StatusOr<v1::CreateTokenResponse> CreateWithGate(
-    Context& context, const v1::CreateTokenRequest& request) {
-  Interrupt interrupt;
-  ASSIGN_OR_RETURN(const auto client,
-                   context.MakeEnrolmentClient({.stop = interrupt.first()}));
+    const coordinator::Client& client, const std::stop_token& stop,
+    const v1::CreateTokenRequest& request) {
   const absl::Time deadline = absl::Now() + kGateWait;
   while (true) {
-    auto response = client->CreateToken(request);
+    auto response = client.Call(&Stub::CreateToken, request);
     if (GetReason(response.status()) != "NO_GATE" || absl::Now() >= deadline ||
-        interrupt.first().stop_requested()) {
+        stop.stop_requested()) {
       return response;
     }
     absl::SleepFor(kGatePoll);
@@ -70,13 +73,12 @@ absl::StatusOr<v1::CreateTokenResponse> CreateWithGate(
 }
 
 // True if islands will join a strict run. Best effort.
-bool IsStrict(Context& context, const CreateOptions& options) {
+bool IsStrict(const coordinator::Client& client, const CreateOptions& options) {
   if (options.role == "reader") return false;
-  const auto client = context.MakeOperatorClient();
-  if (!client.ok()) return false;
   v1::GetRunRequest request;
   request.set_run_id(options.run_id);
-  const absl::StatusOr<v1::GetRunResponse> run = (*client)->GetRun(request);
+  const absl::StatusOr<v1::GetRunResponse> run =
+      client.Call(&v1::RunService::Stub::GetRun, request);
   return run.ok() &&
          run->run().spec().schedule().timing() != v1::TIMING_ELASTIC;
 }
@@ -99,8 +101,11 @@ absl::Status Create(Context& context, const CreateOptions& options) {
       ToProto(absl::Now() + absl::Seconds(*ttl));
   const codec::Sha256Digest digest = codec::ComputeSha256(secret.secret);
   request.set_secret_sha256(std::string(digest.begin(), digest.end()));
+  Interrupt interrupt;
+  ASSIGN_OR_RETURN(const auto client,
+                   context.MakeClient({.stop = interrupt.first()}));
   ASSIGN_OR_RETURN(const v1::CreateTokenResponse response,
-                   CreateWithGate(context, request));
+                   CreateWithGate(*client, interrupt.first(), request));
   const std::string gate =
       options.gate.empty() ? response.gate_address() : options.gate;
   const std::string join =
@@ -116,7 +121,7 @@ absl::Status Create(Context& context, const CreateOptions& options) {
       secret.token_id, RoleText(response.token().role()), options.run_id,
       options.uses, options.uses == 1 ? "use" : "uses",
       TimeText(response.token().expire_time())));
-  if (IsStrict(context, options)) {
+  if (IsStrict(*client, options)) {
     context.output().Message(
         absl::StrCat("Run ", options.run_id,
                      " is strict: every island is waited for, and one refused "
@@ -132,11 +137,11 @@ struct ListOptions {
 };
 
 absl::Status List(Context& context, const ListOptions& options) {
-  ASSIGN_OR_RETURN(const auto client, context.MakeEnrolmentClient());
+  ASSIGN_OR_RETURN(const auto client, context.MakeClient());
   v1::ListTokensRequest request;
   request.set_run_id(options.run_id);
   ASSIGN_OR_RETURN(const v1::ListTokensResponse response,
-                   client->ListTokens(request));
+                   client->Call(&Stub::ListTokens, request));
   Table table({"TOKEN", "RUN", "ROLE", ">USED", ">SHARE", "STATE", "UNTIL",
                "NAMES"});
   Json items = Json::array();
@@ -163,11 +168,11 @@ struct RevokeOptions {
 };
 
 absl::Status Revoke(Context& context, const RevokeOptions& options) {
-  ASSIGN_OR_RETURN(const auto client, context.MakeEnrolmentClient());
+  ASSIGN_OR_RETURN(const auto client, context.MakeClient());
   v1::RevokeTokenRequest request;
   request.set_token_id(options.token_id);
   ASSIGN_OR_RETURN(const v1::RevokeTokenResponse response,
-                   client->RevokeToken(request));
+                   client->Call(&Stub::RevokeToken, request));
   context.output().Print(
       ToJson(response),
       absl::StrCat("token ", options.token_id,

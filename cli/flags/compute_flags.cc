@@ -71,7 +71,7 @@ absl::Status CheckDeviceFlag(const std::string& device) {
 
 void AddMeshFlags(flags::Command& command, worker::IslandPlace& place) {
   AddEnum(command, "--sharding", {"replicate", "zero1", "zero2", "zero3"},
-          "What dp_shard ranks divide: nothing (replicate), the optimizer's "
+          "Divides among dp_shard ranks: nothing (replicate), the optimizer's "
           "state (zero1), also gradients (zero2), also parameters (zero3)",
           place.sharding);
   AddEnum(command, "--pipeline", {"gpipe", "1f1b", "interleaved"},
@@ -88,7 +88,7 @@ void AddMeshFlags(flags::Command& command, worker::IslandPlace& place) {
       .Check(flags::Range(0, 65536))
       .ShowDefault();
   AddEnum(command, "--checkpointing", {"none", "selective", "full"},
-          "What the backward pass recomputes: nothing (none), norms and "
+          "Recomputes in the backward pass: nothing (none), norms and "
           "activation functions (selective), all but each block's input (full)",
           place.checkpointing);
   command.Add("--optimizer-dir", place.optimizer_directory,

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/host_port/host_port.h"
-#include "base/rpc/tls_stream/socket.h"
+#include "base/net/socket.h"
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
 #include "cli/output/error.h"
@@ -47,7 +47,7 @@ std::optional<std::set<AddressBlock>> FindBlocks(const HostPort& host,
   if (const auto block = FindAddressBlockOfHost(host.host)) return {{*block}};
   if (!looks_up || proxy.Serves(host.host)) return std::set<AddressBlock>();
   const auto addresses =
-      rpc::FindAddresses(host, {SystemClock().Now() + kLookUpMax});
+      net::FindAddresses(host, {SystemClock().Now() + kLookUpMax});
   if (!addresses.ok()) return std::nullopt;
   std::set<AddressBlock> blocks;
   for (const std::string& address : *addresses) {

@@ -41,11 +41,11 @@ void AddLentFlags(flags::Command& command, LentFlags& flags) {
   command.Add("--memory", flags.memory,
               "Memory that this machine lends: 4GB. A run that needs "
               "more is not joined; with --service also a limit. "
-              "Default with a join string: half of what is free");
+              "Default with a join string: half of the free memory");
   command.Add("--disk", flags.disk,
               "Disk that this machine lends for local checkpoints: "
               "20GB. A run that needs more is not joined. Default with "
-              "a join string: 10GB, or a tenth of what is free if that "
+              "a join string: 10GB, or a tenth of the free disk if that "
               "is more");
 }
 

@@ -1,5 +1,5 @@
-// What a machine lends to a run: --memory and --disk, and the bandwidth caps
-// --up and --down of an island, all its processes together.
+// Flags that say what a machine lends to a run: --memory, --disk, and --up and
+// --down, the bandwidth caps of an island, all its processes together.
 
 #pragma once
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/rpc/watch.h"
 
 namespace atl::cli {
@@ -51,7 +52,7 @@ server::ShardRoutes RoutesOfState(const v1::GetRunStateResponse& state) {
   return routes;
 }
 
-ServerWait::ServerWait(coordinator::OperatorClient& client, std::string run_id,
+ServerWait::ServerWait(coordinator::Client& client, std::string run_id,
                        server::ShardRoutes routes, absl::Duration patience,
                        SetRoutes set_routes, Show show)
     : client_(client),
@@ -98,7 +99,7 @@ void ServerWait::Follow(std::stop_token stop) {
     }
     if (stop.stop_requested()) return;
     const absl::StatusOr<v1::GetRunStateResponse> answer =
-        client->GetRunState(request);
+        client->Call(&v1::TrainingStateService::Stub::GetRunState, request);
     if (answer.ok()) {
       server::ShardRoutes routes = RoutesOfState(*answer);
       routes.placement_epoch = placement_epoch;

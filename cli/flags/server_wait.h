@@ -16,7 +16,7 @@
 #include "base/flags/flags.h"
 #include "base/rpc/wait_notice.h"
 #include "base/sync/mutex.h"
-#include "coordinator/client/operator_client.h"
+#include "coordinator/client/client.h"
 #include "server/client/transfer.h"
 
 namespace atl::cli {
@@ -42,7 +42,7 @@ class ServerWait {
   using Show = std::function<void(const std::string&)>;
 
   // `client` outlives this. Makes no call before the first wait.
-  ServerWait(coordinator::OperatorClient& client, std::string run_id,
+  ServerWait(coordinator::Client& client, std::string run_id,
              server::ShardRoutes routes, absl::Duration patience,
              SetRoutes set_routes, Show show);
 
@@ -54,7 +54,7 @@ class ServerWait {
  private:
   void Follow(std::stop_token stop);
 
-  coordinator::OperatorClient& client_;
+  coordinator::Client& client_;
   const std::string run_id_;
   const absl::Duration patience_;
   const SetRoutes set_routes_;
@@ -62,7 +62,7 @@ class ServerWait {
   rpc::WaitNotice notice_;
   Mutex mutex_;
   CondVar changed_;
-  absl::Time waiting_time_ ABSL_GUARDED_BY(mutex_);  // Of the last OnWaiting.
+  absl::Time waiting_time_ ABSL_GUARDED_BY(mutex_);  // At the last OnWaiting.
   server::ShardRoutes routes_ ABSL_GUARDED_BY(mutex_);
   std::optional<std::jthread> thread_;  // Last: it uses all the others.
 };

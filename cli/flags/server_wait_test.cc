@@ -8,7 +8,7 @@
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/rpc/listener.h"
 #include "base/sync/mutex.h"
-#include "coordinator/client/operator_client.h"
+#include "coordinator/client/client.h"
 #include "gtest/gtest.h"
 
 namespace atl::cli {
@@ -89,9 +89,9 @@ bool AsksAgainAfter(const grpc::Status& answer, absl::Duration timeout) {
   rpc::RpcServer::Spec spec;
   spec.services = {&states};
   const auto server = *rpc::RpcServer::Start(spec);
-  coordinator::OperatorClientOptions options;
+  coordinator::ClientOptions options;
   options.address = server->address();
-  const auto client = *coordinator::MakeOperatorClient(options);
+  const auto client = *coordinator::MakeClient(options);
   ServerWait wait(
       *client, "run", Routes("h:1"), absl::Minutes(1),
       [](const server::ShardRoutes&) {}, nullptr);

@@ -99,12 +99,11 @@ CoordinatorResources PlanCoordinator(const ResourceInput& input) {
   coordinator.own_bytes = kCoordinatorBytes;
   // Phases of 256 synchronizations of each island, and its reports.
   coordinator.history_bytes = int64_t{input.island_count} * kMib / 4;
-  // A log is compacted beside its old files.
+  // A compaction keeps the old files until the new ones are written.
   coordinator.disk_bytes = 512 * kMib + 3 * kept * fragment_count * round_bytes;
   return coordinator;
 }
 
-// Bytes of activations of a step.
 int64_t ActivationBytes(const ResourceInput& input) {
   double hidden = 0, width = 0, vocabulary = 32000, heads = 0, length = 1024;
   const double layers =
@@ -127,7 +126,7 @@ int64_t ActivationBytes(const ResourceInput& input) {
   // and weights.
   const double layer = 14 * hidden + 4 * width + heads * length / 4;
   const double token = layers * layer + 4 * hidden + 3 * vocabulary;
-  // So much that no sum overflows: batch and length of a run may be any numbers.
+  // The bound prevents an overflow: batch and length may be any numbers.
   constexpr double kMost = 0x1p60;
   return static_cast<int64_t>(
       std::min(kMost, kElementBytes * token *

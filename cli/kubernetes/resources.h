@@ -1,6 +1,6 @@
-// Memory and disk of each program of a run, and how `atoll plan --kubernetes`
-// prints them: as a table, as data, and as values of deploy/kubernetes/atoll.
-// Pure.
+// Computes the memory and disk of each program of a run, and formats them for
+// `atoll plan --kubernetes`: as a table, as data, and as values of
+// deploy/kubernetes/atoll. Pure.
 //
 // Notation: N elements; s bytes of a server's share in f32, 4 N / servers,
 // rounded up to blocks; a state arrays of the outer optimizer; r = 1 if

@@ -60,8 +60,8 @@ absl::string_view HintOfReason(absl::string_view reason) {
            "atoll:ROLE:ID. Use that id, or another certificate.";
   }
   if (reason == "NOT_FINITE") {
-    return "The run's version is finite, so look at this island's data, trainer "
-           "and device. The run goes on without it.";
+    return "The run's version is finite, so look at this island's data, "
+           "trainer and device. The run continues without it.";
   }
   if (reason == "WRONG_TOKEN" || reason == "TOKEN_REVOKED" ||
       reason == "TOKEN_EXPIRED" || reason == "TOKEN_USED") {

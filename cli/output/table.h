@@ -42,8 +42,8 @@ class Table {
 class Fields {
  public:
   void Add(absl::string_view name, absl::string_view value);
-  // The same for a sentence: it goes on in further lines of the column, so that
-  // lines with short words have at most 80 columns.
+  // The same for a sentence. It wraps within the column, so that lines of short
+  // words have at most 80 columns.
   void AddText(absl::string_view name, absl::string_view text);
   std::string ToString() const;
 

@@ -14,7 +14,7 @@ namespace atl::cli {
 // The text of the preset `name` ("laptop"), or nothing.
 std::optional<std::string> FindPreset(absl::string_view name);
 
-// Their names in order: "diloco, fedavg, laptop".
+// The names of all presets in order: "diloco, fedavg, laptop".
 std::string PresetNames();
 
 }  // namespace atl::cli

@@ -1,6 +1,6 @@
 // The rules of a run file's keys: values of keys that it does not give, ranges,
-// and what holds with data by URL (`[data] url`) and for models that only their
-// trainer knows (`[model] architecture = "external"`).
+// data by URL (`[data] url`), and models that only their trainer knows
+// (`[model] architecture = "external"`).
 //
 // Pure. Thread-safe.
 
@@ -32,11 +32,11 @@ std::string RangeFault(absl::string_view path, double value);
 // gives data.url. `own`: the file's keys.
 void DropOtherData(const std::set<std::string>& own, v1::DataSpec* data);
 
-// What is wrong with the keys of [data]; one sentence a fault.
+// Faults of the keys of [data], one sentence each.
 std::vector<std::string> FindDataFaults(const v1::DataSpec& data);
 
-// Why the file of an external model must not give `key` ("inner.beta1") itself;
-// empty: it may.
+// Returns why the file of an external model must not give `key` ("inner.beta1")
+// itself; empty: it may.
 std::string ExternalKeyFault(absl::string_view key);
 
 // Makes `spec`, which was read over its preset and DefaultRunSpec(), one of an

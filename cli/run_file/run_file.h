@@ -36,14 +36,14 @@
 //   an async run (schedule.max_staleness above 0)   min_quorum 1, weighting
 //                             uniform
 //
-// A file that gives data.url must give data.order = "by_file". What its preset
-// says about data.path, format, fingerprint, seed and validation_fraction is
+// A file that gives data.url must give data.order = "by_file". The preset's
+// values of data.path, format, fingerprint, seed and validation_fraction are
 // dropped: the manifest decides.
 //
-// A file with model.architecture = "external" must have model.tensors. Of the
-// other keys of [model] it may give sequence_length, of [inner] batch_size and
-// warmup_step_count, of [data] format and data_shard_count, of [layout]
-// fragment_count. What its preset says about the others is dropped
+// A file with model.architecture = "external" must have model.tensors. It may
+// also give sequence_length in [model], batch_size and warmup_step_count in
+// [inner], format and data_shard_count in [data], and fragment_count in
+// [layout]. The preset's values of all other keys of these tables are dropped
 // (rules.h).
 
 #pragma once
@@ -60,15 +60,14 @@
 
 namespace atl::cli {
 
-// A parsed run file.
 struct RunFile {
   std::string run_id;
-  // CompleteSpec fills in what is missing: layout.tensors, data.fingerprint
+  // CompleteSpec fills in the missing fields: layout.tensors, data.fingerprint
   // unless `has_fingerprint`, data.format with data.url, and with a
   // `model_directory` also init.import, init.fragment_digests and the keys of
   // [model] that are not in `model_keys`. With `layers_a_fragment`,
-  // layout.fragment_count is only a bound; 0: none. Of an external model it is 0
-  // if the file and its preset do not say it.
+  // layout.fragment_count is only a bound; 0: none. An external model's
+  // fragment_count is 0 if neither the file nor its preset gives it.
   v1::RunSpec spec;
   // Model to import version 0 from; empty: the run initializes its own.
   std::string model_directory;
@@ -79,8 +78,8 @@ struct RunFile {
   // layout.fragment_pattern: "strided" or "balanced"; for CompleteLayout
   // (worker/api, ParseFragmentAssignment).
   std::string fragment_pattern = "strided";
-  // layout.layers_a_fragment; 0: layout.fragment_count holds. Of an external
-  // model only a preset gives it.
+  // layout.layers_a_fragment; 0: layout.fragment_count holds. For an external
+  // model only the preset can give it.
   int64_t layers_a_fragment = 0;
   // The file or its preset gives data.fingerprint. Empty: each island has its
   // own data.

@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/fuzz/mutator.h"
+#include "base/testing/mutator.h"
 #include "cli/output/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -23,7 +23,6 @@
 namespace atl::cli {
 namespace {
 
-// A value of the profile and its line.
 struct ProfileValue {
   std::string value;
   int line = 0;

@@ -44,8 +44,8 @@ absl::StatusOr<int64_t> ParseCount(absl::string_view text);
 // INVALID_ARGUMENT (a usage error): anything else.
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text);
 
-// Whether `text` looks like a count (possibly negative or malformed), not like
-// a path or a name.
+// Returns whether `text` looks like a count (possibly negative or malformed),
+// not like a path or a name.
 bool LooksLikeCount(absl::string_view text);
 
 // "20 Mb/s": bits per second, in powers of 1000.

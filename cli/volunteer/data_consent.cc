@@ -29,7 +29,7 @@ template <typename Change>
 absl::Status Update(const std::string& config_directory, Change change) {
   if (config_directory.empty()) {
     return absl::FailedPreconditionError(
-        "neither HOME nor XDG_CONFIG_HOME says where to keep what is allowed");
+        "cannot store the allowed folders: set HOME or XDG_CONFIG_HOME");
   }
   RETURN_IF_ERROR(MakePrivateDirectory(config_directory));
   // Another program holds the lock for a moment at most.

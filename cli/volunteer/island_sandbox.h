@@ -35,10 +35,10 @@ IslandPaths FindIslandPaths(const Environment& environment,
 
 struct SandboxRequest {
   IslandPaths paths;  // Absolute.
-  // Made if they are missing, and writable.
+  // Directories that are created if they are missing, and writable inside.
   std::vector<std::string> own_directories;
-  std::string temporary_directory;  // One more; replaces TMPDIR.
-  std::vector<std::string> arguments;  // Of the command line, argv[0] first.
+  std::string temporary_directory;     // Created, writable; replaces TMPDIR.
+  std::vector<std::string> arguments;  // The command line, argv[0] first.
   Environment environment;
   std::string enrolment_directory;
   bool hides_sockets = true;

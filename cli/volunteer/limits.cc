@@ -12,9 +12,9 @@ namespace atl::cli {
 namespace {
 
 constexpr int kDayMinutes = 24 * 60;
-// Nobody has touched the machine for so long: it is idle.
+// The machine is idle if no person has touched it for this time.
 constexpr absl::Duration kUntouchedMin = absl::Minutes(5);
-// The share of other processes that ends training, and that lets it begin.
+// Training ends above this share of other processes, and begins below the next.
 constexpr double kOthersShareMax = 0.2;
 constexpr double kOthersShareMin = 0.1;
 

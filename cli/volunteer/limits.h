@@ -1,4 +1,4 @@
-// When a volunteer's machine may train.
+// Decides when a volunteer's machine may train.
 //
 // Pure: no clock, no file, no thread. Thread-safe.
 
@@ -44,7 +44,7 @@ struct Limits {
 struct Facts {
   // Time since someone used a keyboard, a mouse or a terminal.
   absl::Duration untouched = absl::InfiniteDuration();
-  // Of all processors, in [0, 1]: what other processes take.
+  // Share of all processors that other processes use, in [0, 1].
   double others_share = 0;
   bool on_battery = false;
   // Bytes that the island sent and received on `transfer_day`.

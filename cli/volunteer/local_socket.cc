@@ -1,6 +1,7 @@
 #include "cli/volunteer/local_socket.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,9 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/codec/sha256.h"
 #include "base/io/posix_file_system.h"
+#include "base/net/socket.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
+#include "base/time/clock.h"
 #include "cli/ca/ca_files.h"
 #include "cli/output/error.h"
 
@@ -56,7 +59,7 @@ absl::StatusOr<Json> FromAnswer(const Json& answer) {
                           error["message"].get<std::string>());
     }
   }
-  return absl::InternalError("the running join gave no answer that is known");
+  return absl::InternalError("the running join gave an unknown answer");
 }
 
 }  // namespace
@@ -83,14 +86,14 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(
     return ErrnoToStatus(errno, directory);
   }
   if (found.st_uid != ::geteuid() || (found.st_mode & 077) != 0) {
-    return WithHint(absl::FailedPreconditionError(
-                        absl::StrCat(directory, " is not for this user alone")),
+    return WithHint(absl::FailedPreconditionError(absl::StrCat(
+                        directory, " must be private to this user")),
                     absl::StrCat("Run: chmod 700 ", directory));
   }
   ASSIGN_OR_RETURN(UniqueFd waker, MakeWaker());
   auto server = std::unique_ptr<LocalServer>(
       new LocalServer(std::move(opened), std::move(waker), std::move(handler)));
-  ASSIGN_OR_RETURN(server->listener_, worker::PacketListener::Listen(
+  ASSIGN_OR_RETURN(server->listener_, net::PacketListener::Listen(
                                           ShortPath(server->directory_, name)));
   server->thread_ = std::thread([made = server.get()] { made->Run(); });
   return server;
@@ -101,30 +104,32 @@ LocalServer::~LocalServer() {
   if (thread_.joinable()) thread_.join();
 }
 
+absl::Status LocalServer::WaitFor(int fd, absl::Duration timeout) const {
+  return net::WaitForSocket(fd, POLLIN,
+                            {SystemClock().Now() + timeout, waker_.get()});
+}
+
 void LocalServer::Run() {
   while (true) {
-    const worker::Waited waited = worker::WaitToRead(
-        listener_->fd(), waker_.get(), absl::InfiniteDuration());
-    if (waited == worker::Waited::kWoken) return;
-    if (waited == worker::Waited::kTimeout) continue;
-    absl::StatusOr<worker::PacketSocket> caller = listener_->Accept();
+    const absl::Status waited =
+        WaitFor(listener_->fd(), absl::InfiniteDuration());
+    if (absl::IsCancelled(waited)) return;
+    if (!waited.ok()) continue;
+    absl::StatusOr<net::PacketSocket> caller = listener_->Accept();
     if (caller.ok()) {
       Answer(*std::move(caller));
     } else {
       LOG(WARNING) << "a call of atoll local: " << caller.status().message();
       // No descriptor may be left: this does not spin.
       if (!absl::IsPermissionDenied(caller.status())) {
-        worker::WaitToRead(waker_.get(), waker_.get(), kRequestMax);
+        WaitFor(/*fd=*/-1, kRequestMax).IgnoreError();
       }
     }
   }
 }
 
-void LocalServer::Answer(worker::PacketSocket caller) const {
-  if (worker::WaitToRead(caller.fd(), waker_.get(), kRequestMax) !=
-      worker::Waited::kReady) {
-    return;
-  }
+void LocalServer::Answer(net::PacketSocket caller) const {
+  if (!WaitFor(caller.fd(), kRequestMax).ok()) return;
   const absl::StatusOr<std::string> text = caller.Receive();
   if (!text.ok()) return;
   const Json request = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
@@ -143,16 +148,17 @@ void LocalServer::Answer(worker::PacketSocket caller) const {
 absl::StatusOr<Json> CallLocal(const std::string& directory,
                                const std::string& name, const Json& request) {
   ASSIGN_OR_RETURN(const UniqueFd opened, OpenDirectory(directory));
-  absl::StatusOr<worker::PacketSocket> socket =
-      worker::PacketSocket::Connect(ShortPath(opened, name));
+  absl::StatusOr<net::PacketSocket> socket =
+      net::PacketSocket::Connect(ShortPath(opened, name));
   if (absl::IsNotFound(socket.status()) ||
       absl::IsUnavailable(socket.status())) {
-    return absl::NotFoundError("no such join runs");
+    return absl::NotFoundError("no join runs here");
   }
   RETURN_IF_ERROR(socket.status());
   RETURN_IF_ERROR(socket->Send(request.dump(), /*fd=*/-1, kAnswerMax));
-  if (worker::WaitToRead(socket->fd(), /*waker=*/-1, kAnswerMax) !=
-      worker::Waited::kReady) {
+  if (!net::WaitForSocket(socket->fd(), POLLIN,
+                          {SystemClock().Now() + kAnswerMax})
+           .ok()) {
     return absl::DeadlineExceededError(
         "the running join does not answer; is it stopped?");
   }

@@ -1,6 +1,6 @@
-// How `atoll local` talks to a running `atoll join`: a unix socket in a
-// directory of its user's own. A call is one packet of JSON, and so is its
-// answer; both have at most 64 KiB.
+// The connection from `atoll local` to a running `atoll join`: a unix socket in
+// a directory that only its user can open. A call is one packet of JSON, and so
+// is its answer; both have at most 64 KiB.
 
 #pragma once
 
@@ -13,9 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "base/io/unique_fd.h"
+#include "base/net/packet_socket.h"
 #include "cli/output/output.h"
-#include "worker/sdk/packet_socket.h"
 
 namespace atl::cli {
 
@@ -48,13 +49,15 @@ class LocalServer {
         waker_(std::move(waker)),
         handler_(std::move(handler)) {}
 
+  // Waits until `fd` can be read. CANCELLED: the server stops.
+  absl::Status WaitFor(int fd, absl::Duration timeout) const;
   void Run();
-  void Answer(worker::PacketSocket caller) const;
+  void Answer(net::PacketSocket caller) const;
 
   const UniqueFd directory_;
   const UniqueFd waker_;
   const LocalHandler handler_;
-  std::unique_ptr<worker::PacketListener> listener_;
+  std::unique_ptr<net::PacketListener> listener_;
   std::thread thread_;
 };
 

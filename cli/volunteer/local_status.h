@@ -1,4 +1,4 @@
-// What `atoll local status` shows of an island on this machine. Pure.
+// The status of an island on this machine, for `atoll local status`. Pure.
 
 #pragma once
 
@@ -16,8 +16,8 @@ struct LocalStatus {
   std::string island_id;
   std::string state;   // starting, training, waiting, paused, finishing.
   std::string reason;  // For people; may be empty.
-  absl::Time until = absl::InfiniteFuture();  // Of a pause.
-  worker::IslandProgress progress;            // Of all attempts.
+  absl::Time until = absl::InfiniteFuture();  // End of a pause.
+  worker::IslandProgress progress;            // Totals over all attempts.
   int64_t day_bytes = 0;
   int64_t day_bytes_max = 0;  // 0: no bound.
   std::string last_problem;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kFileBytesMax = 1 << 20;
 constexpr size_t kEntryCountMax = 4096;
-// What the mean share of other processes remembers.
+// The memory of the mean share of other processes.
 constexpr absl::Duration kShareMemory = absl::Seconds(30);
 
 // The beginning of a file; empty if it cannot be read.

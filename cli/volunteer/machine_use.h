@@ -19,9 +19,9 @@ class MachineUse {
   // `root`: where dev, proc and sys are; "" on a real machine.
   explicit MachineUse(std::string root = "") : root_(std::move(root)) {}
 
-  // Everything of Facts but the transfers. Files that cannot be read say
-  // nothing against training. A share of processors is a mean over about half a
-  // minute of calls, 0 at the first.
+  // Measures all of Facts except the transfers. A file that cannot be read does
+  // not count against training. A share of processors is a mean over about half
+  // a minute of calls, 0 at the first.
   Facts Read(absl::Time now);
 
   // The same for a part.
@@ -37,7 +37,7 @@ class MachineUse {
   struct Processors {
     int64_t busy = 0;  // Clock ticks since the boot, of all processors.
     int64_t all = 0;
-    int64_t own = 0;  // Of this process.
+    int64_t own = 0;  // This process's ticks.
   };
 
   std::optional<Processors> ReadProcessors() const;

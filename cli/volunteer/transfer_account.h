@@ -1,7 +1,9 @@
-// How many bytes an island has sent and received on the present day. It is
-// kept in a file, so a restart gives no second allowance, and neither does a
-// clock that goes back by less than two days: the newest day that was seen goes
-// on. And a store that counts what is read of data by URL.
+// Counts the bytes that an island has sent and received on the present day. A
+// file keeps the count, so a restart gives no second allowance. Neither does a
+// clock that goes back by less than two days: the newest day that was seen
+// stays the present one.
+//
+// CountReads counts what a store reads of data by URL.
 //
 // Thread-compatible.
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kPausedByUser[] = "atoll local pause";
 constexpr absl::Duration kSavePeriod = absl::Seconds(10);
-// Between two attempts of an enrolled island that reaches nobody.
+// The wait between two attempts of an enrolled island that reaches no peer.
 constexpr absl::Duration kRetryMin = absl::Seconds(5);
 constexpr absl::Duration kRetryMax = absl::Minutes(1);
 // Longer pauses have no end.
@@ -307,7 +307,7 @@ absl::Status Volunteer::Take(const std::string& command, const Json& request) {
   } else if (command == "finish") {
     finishing_ = true;
     paused_until_ = absl::InfinitePast();
-    // Until its first action nobody in the attempt hears of a finish.
+    // Before its first action an attempt does not notice a finish.
     if (at_.activity.empty()) attempt_stop_.request_stop();
   } else if (command != "status") {
     return absl::InvalidArgumentError(

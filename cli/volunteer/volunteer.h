@@ -1,7 +1,7 @@
-// A volunteer's island: it runs while the machine's limits and its user allow,
-// and tells what it does. A pause first holds the island, which stays a member.
-// After `hold_max` it leaves, so that nobody waits for it, and joins again
-// later; in a strict run it stays, and the round waits.
+// A volunteer's island: it runs while the machine's limits and its user allow
+// it, and reports its state. A pause first holds the island, which stays a
+// member. After `hold_max` the island leaves, so that others do not wait for
+// it, and joins again later. In a strict run it stays, and the round waits.
 //
 // Thread-safe.
 
@@ -43,9 +43,9 @@ struct VolunteerOptions {
   absl::Duration hold_max = absl::Minutes(2);
   // How often the limits are looked at.
   absl::Duration look_period = absl::Seconds(2);
-  // An attempt that ends because nobody can be reached is repeated.
+  // Repeats an attempt that ended because no peer could be reached.
   bool retries = false;
-  std::function<Facts(absl::Time now)> read_facts;  // Of the machine.
+  std::function<Facts(absl::Time now)> read_facts;
   std::function<std::string()> last_problem = [] { return std::string(); };
   std::function<absl::Time()> now = absl::Now;
 };
@@ -123,7 +123,7 @@ class Volunteer {
   bool run_is_known_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_strict_ ABSL_GUARDED_BY(mutex_) = false;
   std::string retry_reason_ ABSL_GUARDED_BY(mutex_);  // Not empty: it waits.
-  // Of the running attempt; nostopstate: none runs.
+  // Stops the running attempt; nostopstate: none runs.
   std::stop_source attempt_stop_ ABSL_GUARDED_BY(mutex_){std::nostopstate};
   // The attempt has read its run, so it hears of a finish by itself.
   bool in_run_ ABSL_GUARDED_BY(mutex_) = false;

@@ -19,7 +19,7 @@ void AddVolunteerFlags(flags::Command& command, VolunteerFlags& flags) {
               "rounds wait for every island; the same holds for the "
               "next three flags");
   command.AddFlag("--only-idle", flags.only_idle,
-                  "Train only while nobody has used this machine for 5 "
+                  "Train only while no person has used this machine for 5 "
                   "minutes and other programs take less than a fifth of it");
   command.AddFlag("--no-battery", flags.no_battery,
                   "Do not train while this machine runs on its battery");

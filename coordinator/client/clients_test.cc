@@ -24,8 +24,8 @@
 #include "base/rpc/status.h"
 #include "base/rpc/wait_notice.h"
 #include "base/status/refusal.h"
+#include "coordinator/client/client.h"
 #include "coordinator/client/island_control_client.h"
-#include "coordinator/client/operator_client.h"
 #include "coordinator/client/server_control_client.h"
 #include "coordinator/client/testing/fake_island_control_client.h"
 #include "coordinator/client/testing/fake_server_control_client.h"
@@ -249,6 +249,12 @@ class RunServiceDouble : public v1::RunService::Service {
     response->mutable_run()->set_run_id(request->run_id());
     return grpc::Status::OK;
   }
+  grpc::Status RemoveIsland(grpc::ServerContext*,
+                            const v1::RemoveIslandRequest*,
+                            v1::RemoveIslandResponse*) override {
+    return rpc::ToGrpc(Refuse(absl::StatusCode::kNotFound, "NO_SUCH_ISLAND",
+                              "it has never joined"));
+  }
 
   absl::Notification asked;  // A call for kSilent has come.
 };
@@ -265,7 +271,7 @@ class ClientsTest : public ::testing::Test {
     control_ = *MakeServerControlClient(server_->address(), {});
     run_options_.address = server_->address();
     run_options_.watch_retry = {absl::Milliseconds(1), absl::Milliseconds(10)};
-    run_client_ = *MakeOperatorClient(run_options_);
+    run_client_ = *MakeClient(run_options_);
   }
 
   static v1::IslandPlan Plan(int64_t epoch, int64_t revision) {
@@ -282,7 +288,7 @@ class ClientsTest : public ::testing::Test {
     ASSERT_TRUE(client_->Join(request).ok());
   }
 
-  OperatorClientOptions run_options_;
+  ClientOptions run_options_;
   IslandServiceDouble islands_;
   ServerServiceDouble servers_;
   RunServiceDouble runs_;
@@ -290,7 +296,7 @@ class ClientsTest : public ::testing::Test {
   std::unique_ptr<rpc::RpcServer> server_;
   std::unique_ptr<IslandControlClient> client_;
   std::unique_ptr<ServerControlClient> control_;
-  std::unique_ptr<OperatorClient> run_client_;
+  std::unique_ptr<Client> run_client_;
 };
 
 // --- Islands -----------------------------------------------------------------
@@ -489,55 +495,98 @@ TEST_F(ClientsTest, AServerThatRegistersAgainWatchesFromWhatItHasReported) {
 TEST_F(ClientsTest, AsksForARun) {
   v1::GetRunRequest request;
   request.set_run_id("run-7");
-  const auto response = run_client_->GetRun(request);
+  const auto response =
+      run_client_->Call(&v1::RunService::Stub::GetRun, request);
   ASSERT_TRUE(response.ok());
   EXPECT_EQ(response->run().run_id(), "run-7");
-  EXPECT_EQ(run_client_->ListRuns({}).status().code(),
-            absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(
+      run_client_->Call(&v1::RunService::Stub::ListRuns, {}).status().code(),
+      absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(ClientsTest, AnErrorKeepsItsReason) {
+  const absl::Status status =
+      run_client_->Call(&v1::RunService::Stub::RemoveIsland, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(GetReason(status)->reason, "NO_SUCH_ISLAND");
+}
+
+TEST_F(ClientsTest, ACallNamesACoordinatorThatIsAway) {
+  server_.reset();
+  const absl::Status status =
+      run_client_->Call(&v1::RunService::Stub::GetRun, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(absl::StrContains(status.message(), run_options_.address))
+      << status;
+}
+
+TEST_F(ClientsTest, ACallThatWaitsForAConnectionDoesNotFailAtOnce) {
+  server_.reset();
+  run_options_.waits_for_connection = true;
+  run_options_.timeout = absl::Milliseconds(50);
+  const absl::Status status = (*MakeClient(run_options_))
+                                  ->Call(&v1::RunService::Stub::GetRun, {})
+                                  .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(absl::StrContains(status.message(), run_options_.address))
+      << status;
+}
+
+TEST_F(ClientsTest, ACallEndsAtItsDeadline) {
+  run_options_.timeout = absl::Milliseconds(50);
+  v1::GetRunRequest request;
+  request.set_run_id(kSilent);
+  EXPECT_EQ((*MakeClient(run_options_))
+                ->Call(&v1::RunService::Stub::GetRun, request)
+                .status()
+                .code(),
+            absl::StatusCode::kDeadlineExceeded);
 }
 
 TEST_F(ClientsTest, ACallWithoutAnAnswerEndsWhenItsClientIsStopped) {
   std::stop_source stop;
-  OperatorClientOptions options = run_options_;
+  ClientOptions options = run_options_;
   options.timeout = absl::Hours(1);
   options.stop = stop.get_token();
-  const auto client = *MakeOperatorClient(options);
+  const auto client = *MakeClient(options);
   v1::GetRunRequest request;
   request.set_run_id(kSilent);
   std::thread stopper([&] {
     runs_.asked.WaitForNotification();
     stop.request_stop();
   });
-  absl::Status status = client->GetRun(request).status();
+  absl::Status status =
+      client->Call(&v1::RunService::Stub::GetRun, request).status();
   stopper.join();
   EXPECT_EQ(status, absl::CancelledError("stopped"));
   // A later call does not begin.
-  status = client->GetRun(request).status();
+  status = client->Call(&v1::RunService::Stub::GetRun, request).status();
   EXPECT_EQ(status, absl::CancelledError("stopped"));
   // A background client has its own stop.
   std::stop_source other;
   const auto background =
       client->InBackground(other.get_token(), absl::InfiniteDuration());
   request.set_run_id("run");
-  EXPECT_TRUE(background->GetRun(request).ok());
+  EXPECT_TRUE(background->Call(&v1::RunService::Stub::GetRun, request).ok());
   other.request_stop();
-  EXPECT_EQ(background->GetRun(request).status(),
+  EXPECT_EQ(background->Call(&v1::RunService::Stub::GetRun, request).status(),
             absl::CancelledError("stopped"));
 }
 
 TEST_F(ClientsTest, WhatIsAskedInTheBackgroundSaysNothingAndHasItsOwnBound) {
-  OperatorClientOptions options = run_options_;
+  ClientOptions options = run_options_;
   options.timeout = absl::Hours(1);
   std::atomic<int> count{0};
   options.on_waiting = [&](absl::string_view, absl::Duration,
                            absl::string_view) { ++count; };
-  const auto client = *MakeOperatorClient(options);
+  const auto client = *MakeClient(options);
   v1::GetRunRequest request;
   request.set_run_id(kSilent);
   const auto background =
       client->InBackground({}, rpc::kSlowAfter + absl::Milliseconds(200));
-  EXPECT_EQ(background->GetRun(request).status().code(),
-            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(
+      background->Call(&v1::RunService::Stub::GetRun, request).status().code(),
+      absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(count, 0);
 }
 
@@ -574,7 +623,7 @@ TEST_F(ClientsTest, LosesPatienceWithACoordinatorThatIsAway) {
 }
 
 TEST_F(ClientsTest, SaysOnceThatACoordinatorIsAway) {
-  OperatorClientOptions options = run_options_;
+  ClientOptions options = run_options_;
   int count = 0;
   const absl::Duration patience_max =
       rpc::WaitNotice::kFirst + absl::Milliseconds(200);
@@ -585,7 +634,7 @@ TEST_F(ClientsTest, SaysOnceThatACoordinatorIsAway) {
     EXPECT_EQ(patience, patience_max);
     EXPECT_EQ(why, "it refuses connections");
   };
-  const auto client = *MakeOperatorClient(options);
+  const auto client = *MakeClient(options);
   server_.reset();
   EXPECT_EQ(client
                 ->WatchRun({}, patience_max,
@@ -597,9 +646,9 @@ TEST_F(ClientsTest, SaysOnceThatACoordinatorIsAway) {
 
 // The run is idle for long, then its coordinator restarts.
 TEST_F(ClientsTest, AQuietStreamThatBreaksIsNoSilence) {
-  OperatorClientOptions options = run_options_;
+  ClientOptions options = run_options_;
   options.watch_had_after = absl::Milliseconds(50);
-  const auto client = *MakeOperatorClient(options);
+  const auto client = *MakeClient(options);
   states_.set_quiet_count(3);
   int count = 0;
   const absl::Status status = client->WatchRun(

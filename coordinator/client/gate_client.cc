@@ -6,11 +6,11 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/identity/join_string.h"
+#include "base/net/http_proxy.h"
+#include "base/net/socket.h"
 #include "base/rpc/certificates/public_key.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/server_check.h"
-#include "base/rpc/tls_stream/http_proxy.h"
-#include "base/rpc/tls_stream/socket.h"
 #include "base/status/annotate.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
@@ -123,14 +123,11 @@ absl::StatusOr<v1::GateResponse> GateClient::Receive(
 absl::StatusOr<std::unique_ptr<rpc::TlsStream>> GateClient::Connect(
     std::string* root_pem) const {
   const std::string who = absl::StrCat("the gate at ", options_.address);
-  const rpc::WaitLimits limits = {SystemClock().Now() + options_.timeout,
+  const net::WaitLimits limits = {SystemClock().Now() + options_.timeout,
                                   options_.stop_fd};
-  absl::StatusOr<UniqueFd> fd =
-      options_.proxy.Serves(gate_.host)
-          ? rpc::DialThroughProxy(options_.proxy, gate_, limits)
-          : rpc::Dial(gate_, limits);
+  absl::StatusOr<UniqueFd> fd = net::Dial(gate_, options_.proxy, limits);
   RETURN_IF_ERROR(Annotate(fd.status(), who));
-  rpc::BoundUnsentBytes(fd->get());
+  net::BoundUnsentBytes(fd->get());
   absl::StatusOr<std::string> root = std::string();
   absl::StatusOr<std::unique_ptr<rpc::TlsStream>> stream =
       rpc::TlsStream::Connect(

@@ -25,12 +25,12 @@ namespace atl::coordinator {
 
 struct GateClientOptions {
   std::string address;  // host:port of the gate.
-  std::string pin;      // Of the root: base/identity/join_string.h.
+  std::string pin;      // The root's: base/identity/join_string.h.
   // The certificate to renew, with its key; PEM. Both may be empty.
   std::string cert_pem;
   std::string key_pem;
   Proxy proxy;
-  absl::Duration timeout = absl::Seconds(10);  // Of a call in all.
+  absl::Duration timeout = absl::Seconds(10);  // A call's, in all.
   int stop_fd = -1;  // A waker (base/io/unique_fd.h) that ends calls; -1: none.
 };
 

@@ -23,7 +23,7 @@
 namespace atl::coordinator {
 namespace {
 
-rpc::WaitLimits Long() { return {SystemClock().Now() + absl::Minutes(2), -1}; }
+net::WaitLimits Long() { return {SystemClock().Now() + absl::Minutes(2), -1}; }
 
 v1::GateResponse Answer() {
   v1::GateResponse response;
@@ -35,11 +35,11 @@ v1::GateResponse Answer() {
 class GateClientTest : public ::testing::Test {
  protected:
   GateClientTest()
-      : root_(MakeRoot()), listening_(rpc::Listen({"127.0.0.1", 0}).value()) {
+      : root_(MakeRoot()), listening_(net::Listen({"127.0.0.1", 0}).value()) {
     gate_ = Issue(GateSpec());
     chain_pem_ = gate_.cert_pem + root_.cert_pem;
     options_.address = absl::StrCat(
-        "127.0.0.1:", rpc::LocalAddress(listening_.get()).value().port);
+        "127.0.0.1:", net::LocalAddress(listening_.get()).value().port);
     options_.pin = PinOf(root_);
     options_.timeout = absl::Minutes(2);
     request_.mutable_check()->set_token_id("abc");
@@ -76,7 +76,7 @@ class GateClientTest : public ::testing::Test {
   // Accepts a connection and lets `serve` use it.
   void Serve(std::function<void(UniqueFd)> serve) {
     thread_ = std::thread([this, serve = std::move(serve)] {
-      EXPECT_TRUE(rpc::WaitForSocket(listening_.get(), POLLIN, Long()).ok());
+      EXPECT_TRUE(net::WaitForSocket(listening_.get(), POLLIN, Long()).ok());
       serve(UniqueFd(accept(listening_.get(), nullptr, nullptr)));
     });
   }

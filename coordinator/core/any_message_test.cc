@@ -13,7 +13,7 @@
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/server_service.pb.h"
-#include "base/fuzz/mutator.h"
+#include "base/testing/mutator.h"
 #include "coordinator/core/spec/validate_spec.h"
 #include "coordinator/core/testing/run_simulation.h"
 #include "gtest/gtest.h"

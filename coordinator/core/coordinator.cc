@@ -254,7 +254,7 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
   // An equal report_seq is another part of the same report, or a repeat.
   if (request.report_seq() >= server.report_seq) {
     server.report_seq = request.report_seq();
-    // Those of another run with the same id: after the run's own.
+    // Reports of another run with the same id: handled after the run's own.
     std::vector<v1::ShardReport> others;
     const auto take = [&](v1::ShardReport report) {
       const auto run = runs_.find(report.run_id());

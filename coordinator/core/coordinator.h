@@ -31,6 +31,7 @@
 #include "coordinator/core/report_joiner.h"
 #include "coordinator/core/run_machine.h"
 #include "coordinator/core/run_queries.h"
+#include "google/protobuf/repeated_field.h"
 #include "google/protobuf/timestamp.pb.h"
 
 namespace atl::coordinator {
@@ -67,10 +68,18 @@ struct Effects {
   bool servers_changed = false;        // Send the plans of all servers.
 };
 
-// Who asks, for the audit log.
+// The calling peer, for the audit log.
 struct Actor {
   std::string name;                // "operator:anna", or the peer's address.
   std::string certificate_sha256;  // Hex; empty without TLS.
+};
+
+// The circumstances of a call of EnrolmentService.
+struct EnrolmentCall {
+  Actor actor;
+  EnrolmentRandom random;
+  absl::Time clock;  // The machine's time, for certificates and expiries.
+  absl::Time now;    // The log's time.
 };
 
 class Coordinator : public ServerDirectory {
@@ -155,28 +164,21 @@ class Coordinator : public ServerDirectory {
   v1::GetClusterResponse DescribeCluster(absl::Time now) const;
 
   // --- Enrolment: errors as enrolment_service.proto has them ------------------
-  //
-  // `clock` is the machine's time, for certificates and expiries; `now` is the
-  // log's.
 
-  absl::Status AnnounceGate(const v1::AnnounceGateRequest& request,
-                            const Actor& actor, absl::Time now);
+  absl::StatusOr<v1::AnnounceGateResponse> AnnounceGate(
+      const v1::AnnounceGateRequest& request, const EnrolmentCall& call);
   absl::StatusOr<v1::ConsumeTokenResponse> ConsumeToken(
-      const v1::ConsumeTokenRequest& request, const Actor& actor,
-      const EnrolmentRandom& random, absl::Time clock, absl::Time now);
+      const v1::ConsumeTokenRequest& request, const EnrolmentCall& call);
   absl::StatusOr<v1::CheckTokenResponse> CheckToken(
-      const v1::CheckTokenRequest& request, absl::Time clock);
+      const v1::CheckTokenRequest& request, const EnrolmentCall& call);
   absl::StatusOr<v1::RenewCertificateResponse> RenewCertificate(
-      const v1::RenewCertificateRequest& request, const Actor& actor,
-      const EnrolmentRandom& random, absl::Time clock, absl::Time now);
+      const v1::RenewCertificateRequest& request, const EnrolmentCall& call);
   absl::StatusOr<v1::CreateTokenResponse> CreateToken(
-      const v1::CreateTokenRequest& request, const Actor& actor,
-      absl::Time clock, absl::Time now);
+      const v1::CreateTokenRequest& request, const EnrolmentCall& call);
   absl::StatusOr<v1::RevokeTokenResponse> RevokeToken(
-      const v1::RevokeTokenRequest& request, const Actor& actor,
-      absl::Time now);
-  absl::Status RevokeIsland(const v1::RevokeIslandRequest& request,
-                            const Actor& actor, absl::Time now);
+      const v1::RevokeTokenRequest& request, const EnrolmentCall& call);
+  absl::StatusOr<v1::RevokeIslandResponse> RevokeIsland(
+      const v1::RevokeIslandRequest& request, const EnrolmentCall& call);
   const Enrolments& enrolments() const { return enrolments_; }
 
   // FAILED_PRECONDITION, OTHER_CLUSTER: a certificate with `scope` is of another
@@ -235,8 +237,8 @@ class Coordinator : public ServerDirectory {
     absl::Time lease_end = absl::InfinitePast();
     int64_t report_seq = 0;
     ReportJoiner reports;
-    std::optional<v1::ServerHealth> health;  // Of its newest report.
-    absl::Duration clock_ahead;  // Of the coordinator's clock, then.
+    std::optional<v1::ServerHealth> health;  // From its newest report.
+    absl::Duration clock_ahead;  // Its clock minus the coordinator's, then.
   };
 
   // CheckLog: only the error OTHER_CLUSTER. Runs of a refused server show it.
@@ -263,9 +265,9 @@ class Coordinator : public ServerDirectory {
   // How far a log was replayed or handed out.
   struct Log {
     LogTail tail;
-    google::protobuf::Timestamp time;  // Of its newest record.
+    google::protobuf::Timestamp time;  // The newest record's.
   };
-  // Every lease anew.
+  // Starts every lease anew.
   void BeginLife(absl::Time now);
   void SetServer(const storage::v1::ServerSet& set);
   void NoteRecord(const LogEntry& entry);
@@ -279,7 +281,8 @@ class Coordinator : public ServerDirectory {
                    v1::AuditRecord audit, absl::Time now);
   EnrolmentRun DescribeRun(const RunMachine& run) const;
   // host:port of each server of the run.
-  std::vector<std::string> ServerAddresses(const RunMachine& run) const;
+  google::protobuf::RepeatedPtrField<std::string> ServerAddresses(
+      const RunMachine& run) const;
   void TellRuns(const std::string& server_id, bool restarted, absl::Time now);
   int64_t PlanRevision() const;
 

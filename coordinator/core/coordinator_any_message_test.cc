@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/features/features.h"
-#include "base/fuzz/mutator.h"
+#include "base/testing/mutator.h"
 #include "coordinator/core/coordinator.h"
 #include "coordinator/core/run_queries.h"
 #include "coordinator/core/testing/run_simulation.h"

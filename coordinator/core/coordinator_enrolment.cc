@@ -90,12 +90,12 @@ EnrolmentRun Coordinator::DescribeRun(const RunMachine& run) const {
   return described;
 }
 
-std::vector<std::string> Coordinator::ServerAddresses(
+google::protobuf::RepeatedPtrField<std::string> Coordinator::ServerAddresses(
     const RunMachine& run) const {
-  std::vector<std::string> addresses;
+  google::protobuf::RepeatedPtrField<std::string> addresses;
   for (const std::string& id : run.state().server_ids()) {
     if (const ServerInfo* const server = FindServer(id)) {
-      addresses.push_back(server->address);
+      *addresses.Add() = server->address;
     }
   }
   return addresses;
@@ -126,14 +126,14 @@ void Coordinator::EmitAudited(std::vector<storage::v1::Record> records,
   }
 }
 
-absl::Status Coordinator::AnnounceGate(const v1::AnnounceGateRequest& request,
-                                       const Actor& actor, absl::Time now) {
+absl::StatusOr<v1::AnnounceGateResponse> Coordinator::AnnounceGate(
+    const v1::AnnounceGateRequest& request, const EnrolmentCall& call) {
   RETURN_IF_ERROR(CheckAddress(request.address()));
   if (request.pin().size() != kPinBytes) {
     return InvalidFields({{"pin", "must have 43 characters of base64url"}});
   }
-  std::erase_if(gates_, [now](const auto& gate) {
-    return gate.second.end <= now;
+  std::erase_if(gates_, [&call](const auto& gate) {
+    return gate.second.end <= call.now;
   });
   if (gates_.size() >= kGatesMax && !gates_.contains(request.address())) {
     return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_GATES",
@@ -141,17 +141,16 @@ absl::Status Coordinator::AnnounceGate(const v1::AnnounceGateRequest& request,
   }
   const bool is_new = !gates_.contains(request.address());
   gates_[request.address()] = {request.address(), request.pin(),
-                               now + kGateMax};
+                               call.now + kGateMax};
   if (is_new) {
     reasons_.push_back(
-        absl::StrCat(actor.name, " is a gate at ", request.address()));
+        absl::StrCat(call.actor.name, " is a gate at ", request.address()));
   }
-  return absl::OkStatus();
+  return v1::AnnounceGateResponse();
 }
 
 absl::StatusOr<v1::ConsumeTokenResponse> Coordinator::ConsumeToken(
-    const v1::ConsumeTokenRequest& request, const Actor& actor,
-    const EnrolmentRandom& random, absl::Time clock, absl::Time now) {
+    const v1::ConsumeTokenRequest& request, const EnrolmentCall& call) {
   RETURN_IF_ERROR(CheckWritable());
   // The token first: a stranger learns of no run without one.
   ASSIGN_OR_RETURN(const storage::v1::TokenSet* const token,
@@ -160,64 +159,57 @@ absl::StatusOr<v1::ConsumeTokenResponse> Coordinator::ConsumeToken(
   ASSIGN_OR_RETURN(RunMachine* const run, FindRun(request.run_id()));
   ASSIGN_OR_RETURN(Grant granted,
                    enrolments_.Consume(request, *token, DescribeRun(*run),
-                                       random, clock));
-  EmitAudited(std::move(granted.records), actor,
+                                       call.random, call.clock));
+  EmitAudited(std::move(granted.records), call.actor,
               Describe("island.enrol", granted.grant,
                        absl::StrCat("token ", request.token_id())),
-              now);
+              call.now);
   v1::ConsumeTokenResponse response;
   *response.mutable_grant() = std::move(granted.grant);
-  for (std::string& address : ServerAddresses(*run)) {
-    response.add_server_addresses(std::move(address));
-  }
+  *response.mutable_server_addresses() = ServerAddresses(*run);
   return response;
 }
 
 absl::StatusOr<v1::CheckTokenResponse> Coordinator::CheckToken(
-    const v1::CheckTokenRequest& request, absl::Time clock) {
+    const v1::CheckTokenRequest& request, const EnrolmentCall& call) {
   v1::CheckTokenResponse response;
   ASSIGN_OR_RETURN(*response.mutable_token(),
                    enrolments_.Check(request.token_id(), request.token_secret(),
-                                     request.run_id(), clock));
+                                     request.run_id(), call.clock));
   ASSIGN_OR_RETURN(const RunMachine* const run, FindRun(request.run_id()));
-  for (std::string& address : ServerAddresses(*run)) {
-    response.add_server_addresses(std::move(address));
-  }
+  *response.mutable_server_addresses() = ServerAddresses(*run);
   *response.mutable_run() = BuildRunPreview(*run);
   return response;
 }
 
 absl::StatusOr<v1::RenewCertificateResponse> Coordinator::RenewCertificate(
-    const v1::RenewCertificateRequest& request, const Actor& actor,
-    const EnrolmentRandom& random, absl::Time clock, absl::Time now) {
+    const v1::RenewCertificateRequest& request, const EnrolmentCall& call) {
   RETURN_IF_ERROR(CheckWritable());
   const v1::EnrolledIdentity& identity = request.identity();
   if (const auto fault = log_history_.CheckCluster(identity.cluster_id())) {
     return RefusePeer({"island", identity.name(), identity.run_id()}, *fault,
-                      now);
+                      call.now);
   }
-  ASSIGN_OR_RETURN(Grant granted, enrolments_.Renew(request, random, clock));
-  EmitAudited(std::move(granted.records), actor,
-              Describe("island.renew", granted.grant, ""), now);
+  ASSIGN_OR_RETURN(Grant granted,
+                   enrolments_.Renew(request, call.random, call.clock));
+  EmitAudited(std::move(granted.records), call.actor,
+              Describe("island.renew", granted.grant, ""), call.now);
   v1::RenewCertificateResponse response;
   *response.mutable_grant() = std::move(granted.grant);
   const auto run = runs_.find(response.grant().identity().run_id());
   if (run != runs_.end()) {
-    for (std::string& address : ServerAddresses(*run->second)) {
-      response.add_server_addresses(std::move(address));
-    }
+    *response.mutable_server_addresses() = ServerAddresses(*run->second);
   }
   return response;
 }
 
 absl::StatusOr<v1::CreateTokenResponse> Coordinator::CreateToken(
-    const v1::CreateTokenRequest& request, const Actor& actor,
-    absl::Time clock, absl::Time now) {
+    const v1::CreateTokenRequest& request, const EnrolmentCall& call) {
   ASSIGN_OR_RETURN(const RunMachine* const run,
                    FindRun(request.token().run_id()));
   RETURN_IF_ERROR(CheckWritable());
-  std::erase_if(gates_, [now](const auto& gate) {
-    return gate.second.end <= now;
+  std::erase_if(gates_, [&call](const auto& gate) {
+    return gate.second.end <= call.now;
   });
   if (gates_.empty()) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "NO_GATE",
@@ -225,12 +217,12 @@ absl::StatusOr<v1::CreateTokenResponse> Coordinator::CreateToken(
                   "see in its log that it reaches this coordinator");
   }
   ASSIGN_OR_RETURN(std::vector<storage::v1::Record> records,
-                   enrolments_.Create(request, DescribeRun(*run), clock));
+                   enrolments_.Create(request, DescribeRun(*run), call.clock));
   const v1::Token& asked = request.token();
-  EmitAudited(std::move(records), actor,
+  EmitAudited(std::move(records), call.actor,
               Describe("token.create", asked.run_id(), asked.token_id(),
                        absl::StrCat(asked.use_count_max(), " uses")),
-              now);
+              call.now);
   v1::CreateTokenResponse response;
   *response.mutable_token() = *enrolments_.FindToken(asked.token_id());
   response.set_gate_address(gates_.begin()->second.address);
@@ -239,23 +231,22 @@ absl::StatusOr<v1::CreateTokenResponse> Coordinator::CreateToken(
 }
 
 absl::StatusOr<v1::RevokeTokenResponse> Coordinator::RevokeToken(
-    const v1::RevokeTokenRequest& request, const Actor& actor,
-    absl::Time now) {
+    const v1::RevokeTokenRequest& request, const EnrolmentCall& call) {
   RETURN_IF_ERROR(CheckWritable());
   ASSIGN_OR_RETURN(std::vector<storage::v1::Record> records,
-                   enrolments_.Revoke(request.token_id(), now));
+                   enrolments_.Revoke(request.token_id(), call.now));
   v1::RevokeTokenResponse response;
   *response.mutable_token() = *enrolments_.FindToken(request.token_id());
-  EmitAudited(std::move(records), actor,
-              Describe("token.revoke", response.token().run_id(),
-                       request.token_id()),
-              now);
+  EmitAudited(
+      std::move(records), call.actor,
+      Describe("token.revoke", response.token().run_id(), request.token_id()),
+      call.now);
   *response.mutable_token() = *enrolments_.FindToken(request.token_id());
   return response;
 }
 
-absl::Status Coordinator::RevokeIsland(const v1::RevokeIslandRequest& request,
-                                       const Actor& actor, absl::Time now) {
+absl::StatusOr<v1::RevokeIslandResponse> Coordinator::RevokeIsland(
+    const v1::RevokeIslandRequest& request, const EnrolmentCall& call) {
   RETURN_IF_ERROR(CheckId("island_id", request.island_id()));
   ASSIGN_OR_RETURN(RunMachine* const run, FindRun(request.run_id()));
   RETURN_IF_ERROR(CheckWritable());
@@ -271,15 +262,15 @@ absl::Status Coordinator::RevokeIsland(const v1::RevokeIslandRequest& request,
   ASSIGN_OR_RETURN(
       std::vector<storage::v1::Record> records,
       enrolments_.RevokeName(DescribeRun(*run), request.island_id()));
-  EmitAudited(std::move(records), actor,
+  EmitAudited(std::move(records), call.actor,
               Describe("island.revoke", request.run_id(), request.island_id()),
-              now);
+              call.now);
   if (is_member && !run->state().ended()) {
     RETURN_IF_ERROR(
-        run->Step(event::RemoveIsland{request.island_id()}, now).status());
+        run->Step(event::RemoveIsland{request.island_id()}, call.now).status());
   }
   servers_changed_ = true;
-  return absl::OkStatus();
+  return v1::RevokeIslandResponse();
 }
 
 absl::StatusOr<event::Join> Coordinator::MakeJoin(

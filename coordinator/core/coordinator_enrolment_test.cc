@@ -65,7 +65,7 @@ class CoordinatorEnrolmentTest : public ::testing::Test {
     v1::AnnounceGateRequest gate;
     gate.set_address("gate.example.org:7402");
     gate.set_pin(std::string(43, 'p'));
-    ASSERT_TRUE(core_->AnnounceGate(gate, kGate, now_).ok());
+    ASSERT_TRUE(core_->AnnounceGate(gate, CallOf(kGate)).ok());
   }
 
   // The records that a crash loses are those since the last Sync.
@@ -107,7 +107,7 @@ class CoordinatorEnrolmentTest : public ::testing::Test {
   }
   absl::StatusOr<v1::CreateTokenResponse> CreateToken(
       const v1::CreateTokenRequest& request) {
-    auto made = core_->CreateToken(request, kOperator, now_, now_);
+    auto made = core_->CreateToken(request, CallOf(kOperator));
     Sync();
     return made;
   }
@@ -150,14 +150,18 @@ class CoordinatorEnrolmentTest : public ::testing::Test {
     return request;
   }
 
-  EnrolmentRandom Random() {
-    ++random_;
-    return {absl::StrFormat("%032x", random_), absl::StrFormat("%06x", random_)};
+  EnrolmentCall CallOf(const Actor& actor) const {
+    return {
+        actor,
+        {absl::StrFormat("%032x", random_), absl::StrFormat("%06x", random_)},
+        now_,
+        now_};
   }
 
   absl::StatusOr<v1::CertificateGrant> Consume(
       const v1::ConsumeTokenRequest& request) {
-    auto response = core_->ConsumeToken(request, kGate, Random(), now_, now_);
+    ++random_;
+    auto response = core_->ConsumeToken(request, CallOf(kGate));
     if (!response.ok()) return response.status();
     return response->grant();
   }
@@ -168,7 +172,8 @@ class CoordinatorEnrolmentTest : public ::testing::Test {
     *request.mutable_identity() = grant.identity();
     request.set_key_sha256(std::string(32, key));
     *request.mutable_lifetime() = ToProto(absl::Hours(24));
-    auto response = core_->RenewCertificate(request, kGate, Random(), now_, now_);
+    ++random_;
+    auto response = core_->RenewCertificate(request, CallOf(kGate));
     if (!response.ok()) return response.status();
     return response->grant();
   }
@@ -232,7 +237,7 @@ TEST_F(CoordinatorEnrolmentTest, AHolderOfATokenSeesTheRun) {
   request.set_token_id(kTokenId);
   request.set_token_secret("secret");
   request.set_run_id("spring");
-  const auto checked = core_->CheckToken(request, now_);
+  const auto checked = core_->CheckToken(request, CallOf(kGate));
   ASSERT_TRUE(checked.ok()) << checked.status();
   const v1::RunSpec& spec = checked->run().spec();
   EXPECT_EQ(spec.schedule().SerializeAsString(),
@@ -248,7 +253,8 @@ TEST_F(CoordinatorEnrolmentTest, AHolderOfATokenSeesTheRun) {
   EXPECT_EQ(checked->run().state(), v1::RUN_STATE_STARTING);
   EXPECT_EQ(checked->token().use_count(), 0);
   request.set_token_secret("wrong");
-  EXPECT_EQ(Reason(core_->CheckToken(request, now_).status()), "WRONG_TOKEN");
+  EXPECT_EQ(Reason(core_->CheckToken(request, CallOf(kGate)).status()),
+            "WRONG_TOKEN");
 }
 
 TEST_F(CoordinatorEnrolmentTest, AnOperatorSeesServersAndGates) {
@@ -296,7 +302,7 @@ TEST_F(CoordinatorEnrolmentTest, RefusesAServerOrAGateWithoutAnAddress) {
               absl::StatusCode::kInvalidArgument)
         << address;
     gate.set_address(address);
-    EXPECT_EQ(core_->AnnounceGate(gate, kGate, now_).code(),
+    EXPECT_EQ(core_->AnnounceGate(gate, CallOf(kGate)).status().code(),
               absl::StatusCode::kInvalidArgument)
         << address;
   }
@@ -324,7 +330,7 @@ TEST_F(CoordinatorEnrolmentTest, KeepsEverythingInASnapshot) {
   v1::RevokeIslandRequest revoke;
   revoke.set_run_id("spring");
   revoke.set_island_id(first->identity().name());
-  ASSERT_TRUE(core_->RevokeIsland(revoke, kOperator, now_).ok());
+  ASSERT_TRUE(core_->RevokeIsland(revoke, CallOf(kOperator)).ok());
   for (int i = 0; i < 3; ++i) {
     core_->Audit(kOperator, {}, now_);
     Sync();
@@ -373,11 +379,11 @@ TEST_F(CoordinatorEnrolmentTest, RefusesARevokedTokenAndKeepsItsIslands) {
   const auto grant = Consume(Request());
   v1::RevokeTokenRequest revoke;
   revoke.set_token_id(kTokenId);
-  ASSERT_TRUE(core_->RevokeToken(revoke, kOperator, now_).ok());
+  ASSERT_TRUE(core_->RevokeToken(revoke, CallOf(kOperator)).ok());
   EXPECT_EQ(Reason(Consume(Request('x')).status()), "TOKEN_REVOKED");
   EXPECT_TRUE(Renew(*grant).ok());
   revoke.set_token_id("abcdefghijkx");
-  EXPECT_EQ(Reason(core_->RevokeToken(revoke, kOperator, now_).status()),
+  EXPECT_EQ(Reason(core_->RevokeToken(revoke, CallOf(kOperator)).status()),
             "NO_SUCH_TOKEN");
 }
 
@@ -439,7 +445,7 @@ TEST_F(CoordinatorEnrolmentTest, RevokesAnIslandForGood) {
   v1::RevokeIslandRequest revoke;
   revoke.set_run_id("spring");
   revoke.set_island_id("attic");
-  ASSERT_TRUE(core_->RevokeIsland(revoke, kOperator, now_).ok());
+  ASSERT_TRUE(core_->RevokeIsland(revoke, CallOf(kOperator)).ok());
   EXPECT_TRUE(Sync().servers_changed);
   RunMachine& run = **core_->FindRun("spring");
   EXPECT_EQ(Reason(core_->CheckScope(Scope(*grant), "attic", run)), "REVOKED");
@@ -451,7 +457,7 @@ TEST_F(CoordinatorEnrolmentTest, RevokesAnIslandForGood) {
               ElementsAre("attic"));
   EXPECT_THAT(core_->enrolments().RevokedNames("uid-autumn"), IsEmpty());
   revoke.set_island_id("cellar");
-  EXPECT_EQ(Reason(core_->RevokeIsland(revoke, kOperator, now_)),
+  EXPECT_EQ(Reason(core_->RevokeIsland(revoke, CallOf(kOperator)).status()),
             "NO_SUCH_ISLAND");
 }
 
@@ -474,7 +480,7 @@ TEST_F(CoordinatorEnrolmentTest, AReportsAnswerNamesThePlanOfARevocation) {
   v1::RevokeIslandRequest revoke;
   revoke.set_run_id("spring");
   revoke.set_island_id("attic");
-  ASSERT_TRUE(core_->RevokeIsland(revoke, kOperator, now_).ok());
+  ASSERT_TRUE(core_->RevokeIsland(revoke, CallOf(kOperator)).ok());
   Sync();
   const auto after = core_->ReportShards(report, now_);
   ASSERT_TRUE(after.ok()) << after.status();
@@ -569,7 +575,7 @@ TEST_F(CoordinatorEnrolmentTest, OwnIslandsAndOtherTokensReachAQuorum) {
   v1::RevokeTokenRequest revoke;
   for (const char* id : {kTokenId, "abcdefghijk2"}) {
     revoke.set_token_id(id);
-    ASSERT_TRUE(core_->RevokeToken(revoke, kOperator, now_).ok());
+    ASSERT_TRUE(core_->RevokeToken(revoke, CallOf(kOperator)).ok());
   }
   request.mutable_token()->set_token_id("abcdefghijk3");
   EXPECT_EQ(Reason(CreateToken(request).status()), "QUORUM_UNREACHABLE");

@@ -29,7 +29,7 @@ absl::Status RefuseCluster(const v1::Fault& fault) {
   return Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_CLUSTER",
                 absl::StrCat("this coordinator is ", fault.expected(),
                              ", the caller belongs to ", fault.found(),
-                             ": it keeps what it has, and goes on once its "
+                             ": it keeps what it has, and continues once its "
                              "own coordinator answers at this address"));
 }
 
@@ -113,7 +113,7 @@ v1::LogPosition Coordinator::Position(const RunMachine* run) const {
 
 bool Coordinator::HasShards(const std::string& server_id) const {
   for (const auto& [id, run] : runs_) {
-    const std::vector<std::string>& owners = run->state().server_ids();
+    const auto& owners = run->state().server_ids();
     if (std::find(owners.begin(), owners.end(), server_id) != owners.end()) {
       return true;
     }
@@ -214,9 +214,9 @@ absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
   if (old == servers_.end() && servers_.size() >= kRegisteredServersMax) {
     return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_SERVERS",
                   absl::StrCat("the coordinator knows ", kRegisteredServersMax,
-                               " servers, the most it can: start this one with "
-                               "the --server-id of one that is gone and has no "
-                               "shard of a run"));
+                               " servers, its maximum: start this one with the "
+                               "--server-id of a server that is gone and has "
+                               "no shard of a run"));
   }
   const bool restarted =
       old == servers_.end() ||

@@ -240,7 +240,7 @@ TEST(LogPositionTest, StaysInOneClusterOverStartsAndSnapshots) {
   }
 }
 
-TEST(LogPositionTest, ALogOfFormat2GetsAClusterAtItsNextStart) {
+TEST(LogPositionTest, ALogWithoutAClusterGetsOneAtItsNextStart) {
   Disk disk;
   LogEntry started;
   started.record.set_revision(1);

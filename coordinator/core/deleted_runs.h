@@ -35,7 +35,7 @@ class DeletedRuns {
 
   // --- Durable ---------------------------------------------------------------
 
-  // A run was deleted. Without servers nobody has files of it: nothing is kept.
+  // A run was deleted. A run without servers has no files and is not kept.
   void Add(const storage::v1::RunDeleted& deleted);
   // A server no longer has files of it. Unknown pairs are ignored.
   void Forget(const storage::v1::RunForgotten& forgotten);
@@ -85,7 +85,7 @@ class DeletedRuns {
   int64_t next_number_ = 1;
   std::map<int64_t, storage::v1::RunDeleted> runs_;  // In order of deletion.
   std::map<std::string, int64_t> numbers_;           // By run_uid.
-  std::map<std::string, Server> servers_;            // Those that wait.
+  std::map<std::string, Server> servers_;  // Servers that have not deleted all.
   int64_t waiting_count_ = 0;
   bool changed_ = false;  // Since NotePlans.
 };

@@ -72,7 +72,7 @@ std::optional<v1::Fault> LogHistory::Check(const v1::LogPosition& seen) const {
         absl::StrCat("cluster ", cluster_id_, " with another log"));
     return fault;
   }
-  int64_t end = index_;  // Of the start that `seen` names.
+  int64_t end = index_;  // Last batch of the start that `seen` names.
   const auto start = std::find_if(
       starts_.begin(), starts_.end(),
       [&](const auto& one) { return one.start_id() == seen.start_id(); });
@@ -82,7 +82,7 @@ std::optional<v1::Fault> LogHistory::Check(const v1::LogPosition& seen) const {
     if (seen.index() <= end) return std::nullopt;
   } else if (starts_.size() == kStartsMax &&
              seen.index() < starts_.front().log_index()) {
-    return std::nullopt;  // Perhaps of a start that is no longer kept.
+    return std::nullopt;  // It may name a start that is no longer kept.
   }
   fault.set_code("LOG_BEHIND");
   fault.set_expected(

@@ -51,13 +51,12 @@ class LogHistory {
   // with ids.
   v1::LogPosition position(int64_t ahead = 0) const;
 
-  // OTHER_CLUSTER, as in Check, if `cluster_id` is another one; no proof is
-  // asked for.
+  // OTHER_CLUSTER, as in Check, if `cluster_id` is another one. Needs no proof.
   std::optional<v1::Fault> CheckCluster(const std::string& cluster_id) const;
-  // The fault that `seen` proves; nullopt if there is none, or if `seen` is not
-  // set. OTHER_CLUSTER: expected and found are cluster ids; a wrong proof is
-  // of the same id "with another log". LOG_BEHIND: they are numbers of batches. The caller adds
-  // next_command.
+  // Returns the fault that `seen` proves; nullopt if it proves none or is not
+  // set. OTHER_CLUSTER: expected and found are cluster ids; after a wrong
+  // proof, found is the same id "with another log". LOG_BEHIND: they are
+  // numbers of batches. The caller adds next_command.
   std::optional<v1::Fault> Check(const v1::LogPosition& seen) const;
 
  private:

@@ -41,7 +41,7 @@ class LogTail {
     snapshot_byte_count_ = snapshot_byte_count;
   }
 
-  // Revision of the newest snapshot; 0 if there is none.
+  // Revision of the newest snapshot; 0 before the first.
   int64_t snapshot_revision() const { return snapshot_revision_; }
 
  private:

@@ -22,8 +22,8 @@ namespace atl::coordinator {
 // The names that a caller gives itself.
 struct PeerName {
   std::string role;    // "server" or "island".
-  std::string name;    // server_id or island_id; empty: nobody is noted.
-  std::string run_id;  // That an island asks for; empty for a server.
+  std::string name;    // server_id or island_id; empty: not recorded.
+  std::string run_id;  // The island's run; empty for a server.
 };
 
 class RefusedPeers {
@@ -43,8 +43,8 @@ class RefusedPeers {
   // The peer was taken.
   void Forget(const std::string& role, const std::string& name);
 
-  // The fault, for a run, of the first refused server for which `counts` is true, however
-  // long ago; null if there is none. Valid until the next change.
+  // Returns a run's fault of the first refused server for which `counts` is
+  // true, however old; null without one. Valid until the next change.
   const v1::Fault* FindServer(
       const std::function<bool(const std::string& server_id)>& counts) const;
 
@@ -57,7 +57,7 @@ class RefusedPeers {
     v1::Fault fault;
     v1::Fault run_fault;  // The same, with the peer's name.
     absl::Time time;
-    absl::Time log_time = absl::InfinitePast();  // Of the next line.
+    absl::Time log_time = absl::InfinitePast();  // Not logged again before.
   };
   // True if there is room for one more peer of `role`.
   bool MakeRoom(const std::string& role, absl::Time now);

@@ -32,7 +32,7 @@ class ReportJoiner {
 
   int64_t report_seq_ = 0;
   int32_t part_count_ = 0;  // Parts received.
-  size_t byte_count_ = 0;   // Their memory.
+  size_t byte_count_ = 0;   // Memory of the parts.
   v1::ShardReport report_;  // The parts joined so far.
 };
 

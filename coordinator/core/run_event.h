@@ -41,7 +41,7 @@ struct Recovered {};
 struct Join {
   const v1::JoinRequest& request;
   std::string session_secret;  // 32 random bytes, made by the caller.
-  // Of the join token with which the island enrolled; empty: none.
+  // The join token with which the island enrolled; empty: none.
   std::string token_id = "";
   double weight_share_max = 0;  // Token.weight_share_max.
 };
@@ -104,8 +104,8 @@ using RunEvent =
 
 // The answer to the caller, besides the status.
 struct RunAnswer {
-  v1::JoinResponse joined;                // Of Join.
-  v1::ExportCheckpointResponse exported;  // Of Export.
+  v1::JoinResponse joined;                // Answers Join.
+  v1::ExportCheckpointResponse exported;  // Answers Export.
 };
 
 }  // namespace atl::coordinator

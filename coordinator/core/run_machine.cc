@@ -120,8 +120,9 @@ absl::Status RunMachine::Take(const event::Recovered& recovered,
     }
   }
   for (const auto& [pin_id, pin] : state_.pins()) {
-    if (!pin.pin.checkpoint()) {
-      observed_.pin_ends[pin_id] = now_ + pin.lease_duration;
+    if (!pin.pin_set().pin().checkpoint()) {
+      observed_.pin_ends[pin_id] =
+          now_ + FromProto(pin.pin_set().lease_duration());
     }
   }
   Advance();
@@ -235,7 +236,7 @@ absl::StatusOr<storage::v1::MemberSet> RunMachine::MakeMember() const {
                      absl::FormatDuration(absent_min), " later"),
         IslandLeaseDuration(spec));
   }
-  // The slot's seqs and epochs go on, so no key and no session is used twice.
+  // The slot's seqs and epochs continue: no key and no session is used twice.
   const storage::v1::MemberSet& gone = state_.members()[*slot].record;
   member.set_slot(*slot);
   member.set_island_epoch(gone.island_epoch());

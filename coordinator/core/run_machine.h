@@ -94,9 +94,9 @@ class RunMachine {
 
   const RunState& state() const { return state_; }
   const Observations& observed() const { return observed_; }
-  // Why an active or starting run makes no progress; empty if it does.
+  // Returns why an active or starting run makes no progress; empty if it does.
   const std::string& waits_for() const { return waits_for_; }
-  // Why the run cannot go on; nullopt if it can.
+  // The fault that stops the run; nullopt without one.
   std::optional<v1::Fault> fault() const;
   // True if TakeRecords has something.
   bool has_records() const { return !records_.empty(); }
@@ -184,7 +184,7 @@ class RunMachine {
 // True if a run's own checkpoint may have this name.
 bool IsCheckpointId(absl::string_view pin_id);
 
-// How long an island of the run may be silent before it is LOST.
+// Returns how long an island of the run may be silent before it is LOST.
 absl::Duration IslandLeaseDuration(const v1::RunSpec& spec);
 
 }  // namespace atl::coordinator

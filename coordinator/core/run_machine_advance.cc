@@ -249,15 +249,16 @@ void RunMachine::KeepCheckpoint(int32_t committed) {
   EmitPin(MakePin(absl::StrCat("round-", version), /*checkpoint=*/true),
           absl::ZeroDuration());
   int count = 0;
-  const PinState* oldest = nullptr;
-  for (const auto& [pin_id, pin] : state_.pins()) {
-    if (!pin.pin.checkpoint()) continue;
+  const v1::Pin* oldest = nullptr;
+  for (const auto& [pin_id, state] : state_.pins()) {
+    const v1::Pin& pin = state.pin_set().pin();
+    if (!pin.checkpoint()) continue;
     ++count;
-    if (oldest == nullptr || pin.pin.commit_seq() < oldest->pin.commit_seq()) {
+    if (oldest == nullptr || pin.commit_seq() < oldest->commit_seq()) {
       oldest = &pin;
     }
   }
-  if (count > kCheckpointsMax) EmitRelease(std::string(oldest->pin.pin_id()));
+  if (count > kCheckpointsMax) EmitRelease(std::string(oldest->pin_id()));
 }
 
 void RunMachine::CompleteIfDone() {

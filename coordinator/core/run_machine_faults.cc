@@ -1,4 +1,4 @@
-// Why a run cannot go on, and what it still answers then.
+// The faults that stop a run, and the calls that it still answers then.
 
 #include <optional>
 #include <string>
@@ -40,7 +40,7 @@ absl::Status RunMachine::ReadCut(const v1::ExportCheckpointRequest& request,
   }
   if (request.keep_bytes_max() != 0) return refusal_;
   if (held != state_.pins().end()) {
-    *answer.exported.mutable_pin() = held->second.pin;
+    *answer.exported.mutable_pin() = held->second.pin_set().pin();
     return absl::OkStatus();
   }
   if (!state_.started() || IsCheckpointId(request.pin_id())) return refusal_;
@@ -51,18 +51,18 @@ absl::Status RunMachine::ReadCut(const v1::ExportCheckpointRequest& request,
 }
 
 std::string RunMachine::ReadCommand() const {
-  const PinState* newest = nullptr;
-  for (const auto& [pin_id, pin] : state_.pins()) {
-    if (pin.pin.checkpoint() &&
-        (newest == nullptr ||
-         pin.pin.commit_seq() > newest->pin.commit_seq())) {
+  const v1::Pin* newest = nullptr;
+  for (const auto& [pin_id, state] : state_.pins()) {
+    const v1::Pin& pin = state.pin_set().pin();
+    if (pin.checkpoint() &&
+        (newest == nullptr || pin.commit_seq() > newest->commit_seq())) {
       newest = &pin;
     }
   }
   // Servers may have discarded the cut that an older log has as its newest.
   if (newest == nullptr) return absl::StrCat("atoll run show ", state_.run_id());
   return absl::StrCat("atoll run export ", state_.run_id(), " --checkpoint ",
-                      newest->pin.pin_id(), " --output ", state_.run_id());
+                      newest->pin_id(), " --output ", state_.run_id());
 }
 
 std::optional<v1::Fault> RunMachine::fault() const {
@@ -111,8 +111,8 @@ absl::Status RunMachine::CheckJoin(const v1::JoinRequest& request) {
       DescribeMissing(request.capabilities().features());
   if (!missing.empty()) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "MISSING_FEATURES",
-                  absl::StrCat("the run needs what the island's program cannot "
-                               "do: ",
+                  absl::StrCat("the island's program lacks features that the "
+                               "run needs: ",
                                missing, ": upgrade the program"));
   }
   const std::string& fingerprint = state_.spec().data().fingerprint();

@@ -114,11 +114,11 @@ absl::Status RunMachine::CheckKeep(
   }
   const auto held = state_.pins().find(request.pin_id());
   if (held != state_.pins().end() &&
-      held->second.pin.keep_bytes_max() != bytes) {
+      held->second.pin_set().pin().keep_bytes_max() != bytes) {
     return Refuse(
         absl::StatusCode::kFailedPrecondition, "PIN_IS_MADE",
         absl::StrCat("pin ", request.pin_id(), " was made to keep ",
-                     held->second.pin.keep_bytes_max(),
+                     held->second.pin_set().pin().keep_bytes_max(),
                      " bytes of contributions, which cannot be changed: "
                      "choose another pin id"));
   }
@@ -149,7 +149,7 @@ absl::Status RunMachine::Take(const event::Export& asked, RunAnswer& answer) {
   const auto held = state_.pins().find(request.pin_id());
   if (request.release()) {
     if (held != state_.pins().end()) {
-      if (held->second.pin.checkpoint() && !state_.ended()) {
+      if (held->second.pin_set().pin().checkpoint() && !state_.ended()) {
         return Refuse(
             absl::StatusCode::kFailedPrecondition, "CHECKPOINT",
             absl::StrCat("pin ", request.pin_id(), " is a checkpoint of run ",
@@ -183,18 +183,19 @@ absl::Status RunMachine::Take(const event::Export& asked, RunAnswer& answer) {
     v1::Pin pin = MakePin(request.pin_id(), /*checkpoint=*/false);
     pin.set_keep_bytes_max(request.keep_bytes_max());
     EmitPin(pin, lease);
-  } else if (!held->second.pin.checkpoint()) {
+  } else if (!held->second.pin_set().pin().checkpoint()) {
     // A reader never shortens this pin's lease.
-    if (held->second.pin.keep_bytes_max() > 0 &&
-        request.keep_bytes_max() == 0) {
-      lease = std::max(lease, held->second.lease_duration);
+    const v1::Pin& pin = held->second.pin_set().pin();
+    const absl::Duration before =
+        FromProto(held->second.pin_set().lease_duration());
+    if (pin.keep_bytes_max() > 0 && request.keep_bytes_max() == 0) {
+      lease = std::max(lease, before);
     }
-    if (held->second.lease_duration != lease) {
-      EmitPin(held->second.pin, lease);
-    }
+    if (before != lease) EmitPin(pin, lease);
     observed_.pin_ends[request.pin_id()] = now_ + lease;
   }
-  *answer.exported.mutable_pin() = state_.pins().at(request.pin_id()).pin;
+  *answer.exported.mutable_pin() =
+      state_.pins().at(request.pin_id()).pin_set().pin();
   return absl::OkStatus();
 }
 

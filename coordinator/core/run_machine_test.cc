@@ -77,8 +77,9 @@ TEST_F(RunMachineTest, RunsAStrictRunToItsEnd) {
   EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
   EXPECT_EQ(run_->state().commit_seq(), 3);
   ASSERT_EQ(run_->state().pins().size(), 1u);
-  EXPECT_TRUE(run_->state().pins().at("final").pin.checkpoint());
-  EXPECT_EQ(run_->state().pins().at("final").pin.cut(0).version(), 3);
+  EXPECT_TRUE(run_->state().pins().at("final").pin_set().pin().checkpoint());
+  EXPECT_EQ(run_->state().pins().at("final").pin_set().pin().cut(0).version(),
+            3);
   EXPECT_EQ(run_->state().merged_token_count(), 3 * 2 * 80);
   run_->CheckAllDecided();
 }
@@ -734,7 +735,9 @@ TEST_F(RunMachineTest, APinKeepsContributionsUpToItsBytes) {
   const int64_t bytes = RoundBytes(run_->state());
   request.set_keep_bytes_max(3 * bytes - 1);
   ASSERT_TRUE(run_->machine().Step(event::Export{request}, run_->now()).ok());
-  const auto pin = [&] { return run_->state().pins().at("audit").pin; };
+  const auto pin = [&] {
+    return run_->state().pins().at("audit").pin_set().pin();
+  };
   for (int round = 1; round <= 4; ++round) {
     run_->PushAll("i0");
     run_->PushAll("i1");
@@ -775,7 +778,9 @@ TEST_F(RunMachineTest, WhatAPinKeepsIsSaidWhenItIsMade) {
   // A reader with a shorter lease does not shorten it.
   request.mutable_lease_duration()->set_seconds(60);
   ASSERT_TRUE(run_->machine().Step(event::Export{request}, run_->now()).ok());
-  EXPECT_EQ(run_->state().pins().at("audit").lease_duration, absl::Hours(2));
+  EXPECT_EQ(
+      run_->state().pins().at("audit").pin_set().lease_duration().seconds(),
+      7200);
 }
 
 TEST_F(RunMachineTest, ThereIsNothingToKeepAtLevelIsland) {
@@ -872,7 +877,8 @@ TEST_F(RunMachineTest, KeepsACheckpointEverySoManyRounds) {
   std::vector<std::string> ids;
   for (const auto& [id, pin] : run_->state().pins()) ids.push_back(id);
   EXPECT_THAT(ids, ElementsAre("final", "round-2", "round-4"));
-  EXPECT_EQ(run_->state().pins().at("round-2").pin.cut(1).version(), 2);
+  EXPECT_EQ(run_->state().pins().at("round-2").pin_set().pin().cut(1).version(),
+            2);
 }
 
 // A plan names at most 256.

@@ -306,8 +306,8 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
 
 namespace {
 
-// Adds the shards' reports of a cut. Of a checkpoint, all shards, and whether
-// all hold it; of a lease, the shards that no longer keep contributions for it.
+// Adds the shards' reports of a cut. A checkpoint gets all shards, and whether
+// all hold it; a lease gets shards that no longer keep contributions for it.
 void AddShards(const RunMachine& machine, v1::Checkpoint& checkpoint) {
   const v1::Pin& pin = checkpoint.pin();
   bool durable = pin.checkpoint();
@@ -349,9 +349,10 @@ absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
     }
     after.second = token.substr(space + 1);
   }
-  std::map<std::pair<int64_t, std::string>, const PinState*> ordered;
+  std::map<std::pair<int64_t, std::string>, const storage::v1::PinSnapshot*>
+      ordered;
   for (const auto& [pin_id, pin] : machine.state().pins()) {
-    ordered[{pin.pin.commit_seq(), pin_id}] = &pin;
+    ordered[{pin.pin_set().pin().commit_seq(), pin_id}] = &pin;
   }
   v1::ListCheckpointsResponse response;
   for (auto it = ordered.upper_bound(after); it != ordered.end(); ++it) {
@@ -362,8 +363,8 @@ absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
       break;
     }
     v1::Checkpoint& checkpoint = *response.add_checkpoints();
-    *checkpoint.mutable_pin() = it->second->pin;
-    *checkpoint.mutable_create_time() = ToProto(it->second->create_time);
+    *checkpoint.mutable_pin() = it->second->pin_set().pin();
+    *checkpoint.mutable_create_time() = it->second->create_time();
     const auto end = machine.observed().pin_ends.find(it->first.second);
     if (end != machine.observed().pin_ends.end()) {
       *checkpoint.mutable_expire_time() = ToProto(end->second);

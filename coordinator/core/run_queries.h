@@ -28,7 +28,7 @@ struct VolatileSeries {
 // Sums over a run's islands.
 struct LiveTotals {
   int32_t count = 0;  // Present islands.
-  double tokens_per_second = 0;  // Of present islands.
+  double tokens_per_second = 0;  // Sum over present islands.
   double loss_sum = 0;     // Training losses of present islands, where known.
   int32_t loss_count = 0;  // Islands in loss_sum.
   int64_t sent_bytes = 0;

@@ -29,10 +29,10 @@ std::set<int32_t> ListSlotsInUse(const RunState& state,
     AddSlots(fragment.sealed.seal(), slots);
   }
   const int64_t persisted = PersistedCommitSeq(state, observed);
-  for (const RecentCommit& recent : state.recent_commits()) {
-    if (recent.commit.commit_seq() <= persisted) continue;
-    AddSlots(recent.seal, slots);
-    for (const v1::ContributionOutcome& outcome : recent.commit.outcomes()) {
+  for (const auto& recent : state.recent_commits()) {
+    if (recent.commit().commit_seq() <= persisted) continue;
+    AddSlots(recent.seal(), slots);
+    for (const v1::ContributionOutcome& outcome : recent.commit().outcomes()) {
       slots.insert(outcome.key().slot());
     }
   }

@@ -20,10 +20,10 @@ namespace atl::coordinator {
 // An island may be taken for gone after this many lease durations.
 inline constexpr int kGoneLeases = 10;
 
-// The slot that a new island may take over at `now`; nullopt if there is none.
-// Its island left or was lost at least `absent_min` ago, no shard has an
-// undecided contribution of it, and no seal or commit that a shard may still
-// need names it. An operator has not removed or readmitted it.
+// Returns the slot that a new island may take over at `now`; nullopt without
+// one. The slot's island left or was lost at least `absent_min` ago, no shard
+// has an undecided contribution of it, and no seal or commit that a shard may
+// still need names it. An operator has not removed or readmitted it.
 //
 // Prefers slots that no open round asks, then the slot whose island has been
 // gone longest, then the lowest slot.

@@ -1,6 +1,5 @@
 #include "coordinator/gate/announcer.h"
 
-#include "absl/status/status.h"
 #include "base/obs/log.h"
 
 namespace atl::coordinator {
@@ -23,7 +22,7 @@ void Announcer::Run() {
     v1::AnnounceGateRequest request;
     request.set_address(spec_.address);
     request.set_pin(spec_.files->Get()->pin);
-    const absl::Status status = spec_.client->AnnounceGate(request).status();
+    const absl::Status status = spec_.announce(request);
     MutexLock lock(&mutex_);
     if (!stops_ && status.ok() != is_heard) {
       is_heard = status.ok();

@@ -5,13 +5,15 @@
 
 #pragma once
 
+#include <functional>
 #include <string>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "atoll/v1/enrolment_service.pb.h"
 #include "base/sync/mutex.h"
-#include "coordinator/client/enrolment_client.h"
 #include "coordinator/gate/gate_files.h"
 
 namespace atl::coordinator {
@@ -19,8 +21,9 @@ namespace atl::coordinator {
 class Announcer {
  public:
   struct Spec {
-    EnrolmentClient* client = nullptr;  // These two must outlive it.
-    GateFiles* files = nullptr;
+    // EnrolmentService.AnnounceGate.
+    std::function<absl::Status(const v1::AnnounceGateRequest&)> announce;
+    GateFiles* files = nullptr;  // Must outlive it.
     std::string address;  // host:port at which strangers reach the gate.
     absl::Duration interval = absl::Seconds(10);
     absl::Duration retry_interval = absl::Seconds(1);  // While it is not heard.

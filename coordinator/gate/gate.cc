@@ -205,7 +205,7 @@ absl::StatusOr<v1::GateResponse> Gate::Enrol(
   *request.mutable_lifetime() = ToProto(spec_.lifetime);
   failpoint::Hit("gate.consume.before");
   ASSIGN_OR_RETURN(const v1::ConsumeTokenResponse granted,
-                   ForStranger(spec_.client->ConsumeToken(request)));
+                   ForStranger(spec_.consume_token(request)));
   failpoint::Hit("gate.consume.after");
   return Sign(granted, key.der);
 }
@@ -223,7 +223,7 @@ absl::StatusOr<v1::GateResponse> Gate::Renew(const Peer& peer) {
   request.set_key_sha256(present.key.sha256);
   *request.mutable_lifetime() = ToProto(spec_.lifetime);
   ASSIGN_OR_RETURN(const v1::RenewCertificateResponse granted,
-                   ForStranger(spec_.client->RenewCertificate(request)));
+                   ForStranger(spec_.renew_certificate(request)));
   return Sign(granted, present.key.der);
 }
 
@@ -235,7 +235,7 @@ absl::StatusOr<v1::GateResponse> Gate::Check(const v1::TokenCheck& check) {
   request.set_token_secret(check.token_secret());
   request.set_run_id(check.run_id());
   ASSIGN_OR_RETURN(const v1::CheckTokenResponse found,
-                   ForStranger(spec_.client->CheckToken(request)));
+                   ForStranger(spec_.check_token(request)));
   v1::GateResponse response;
   v1::TokenState& state = *response.mutable_token_state();
   state.set_uses_left(found.token().use_count_max() -

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -13,10 +14,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "atoll/v1/enrolment.pb.h"
+#include "atoll/v1/enrolment_service.pb.h"
 #include "base/metrics/metrics.h"
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
-#include "coordinator/client/enrolment_client.h"
 #include "coordinator/gate/gate_files.h"
 #include "coordinator/gate/gate_limits.h"
 #include "prometheus/counter.h"
@@ -26,14 +27,21 @@ namespace atl::coordinator {
 
 class Gate {
  public:
+  // A call of EnrolmentService. Several threads use it.
+  template <typename Request, typename Response>
+  using Ask = std::function<absl::StatusOr<Response>(const Request&)>;
+
   struct Spec {
-    EnrolmentClient* client = nullptr;  // These four must outlive the gate.
-    GateFiles* files = nullptr;
+    Ask<v1::ConsumeTokenRequest, v1::ConsumeTokenResponse> consume_token;
+    Ask<v1::CheckTokenRequest, v1::CheckTokenResponse> check_token;
+    Ask<v1::RenewCertificateRequest, v1::RenewCertificateResponse>
+        renew_certificate;
+    GateFiles* files = nullptr;  // These three must outlive the gate.
     Metrics* metrics = nullptr;
-    const Clock* clock = nullptr;    // Of the limits.
+    const Clock* clock = nullptr;    // The limits'.
     std::string island_coordinator;  // host:port that islands are told.
     std::string query_coordinator;   // The same for readers.
-    absl::Duration lifetime = absl::Hours(24);  // Of a certificate.
+    absl::Duration lifetime = absl::Hours(24);  // A certificate's.
     CallRate all_calls = {100, 100};
     CallRate address_calls = {5, 20};
     // Renewals by valid certificates, apart from all others: no stranger may

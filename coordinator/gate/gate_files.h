@@ -22,7 +22,7 @@ namespace atl::coordinator {
 struct GateMaterial {
   std::shared_ptr<const rpc::TlsContext> context;  // The gate's side of TLS.
   std::string root_pem;  // The end of the gate's chain.
-  std::string pin;       // Of the root.
+  std::string pin;       // The root's.
   rpc::KeyAndCertificate island_ca;
 };
 

@@ -56,7 +56,7 @@ class CallLimit {
  private:
   struct Key {
     TokenBucket calls;
-    absl::Time last;  // Of its allowed calls.
+    absl::Time last;  // Its last allowed call.
   };
 
   void ForgetRested(absl::Time now);

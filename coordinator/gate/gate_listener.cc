@@ -1,17 +1,15 @@
 #include "coordinator/gate/gate_listener.h"
 
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <cerrno>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "base/host_port/limit_key.h"
+#include "base/net/socket.h"
 #include "base/obs/log.h"
 #include "base/rpc/tls_stream/link_load.h"
-#include "base/rpc/tls_stream/socket.h"
 #include "base/rpc/tls_stream/tls_stream.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -65,10 +63,10 @@ absl::StatusOr<std::unique_ptr<GateListener>> GateListener::Start(
   auto made = std::unique_ptr<GateListener>(new GateListener(spec));
   ASSIGN_OR_RETURN(made->stop_accepting_, MakeWaker());
   ASSIGN_OR_RETURN(made->stop_serving_, MakeWaker());
-  absl::StatusOr<UniqueFd> listening = rpc::Listen(spec.address);
+  absl::StatusOr<UniqueFd> listening = net::Listen(spec.address);
   RETURN_IF_ERROR(Annotate(listening.status(), "--listen"));
   made->listening_ = *std::move(listening);
-  ASSIGN_OR_RETURN(made->address_, rpc::LocalAddress(made->listening_.get()));
+  ASSIGN_OR_RETURN(made->address_, net::LocalAddress(made->listening_.get()));
   made->thread_ = std::thread([listener = made.get()] { listener->Run(); });
   return made;
 }
@@ -96,7 +94,7 @@ void GateListener::Drain(absl::Duration grace) {
 
 void GateListener::Run() {
   for (;;) {
-    const absl::Status status = rpc::WaitForSocket(
+    const absl::Status status = net::WaitForSocket(
         listening_.get(), POLLIN,
         {SystemClock().Now() + kLong, stop_accepting_.get()});
     if (absl::IsCancelled(status)) return;
@@ -107,23 +105,17 @@ void GateListener::Run() {
 
 void GateListener::Accept() {
   sockaddr_storage address = {};
-  socklen_t size = sizeof(address);
-  UniqueFd fd(accept4(listening_.get(), reinterpret_cast<sockaddr*>(&address),
-                      &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!fd.valid()) {
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-        errno == ENOMEM) {
-      // The connection stays ready to be accepted.
-      LOG(WARNING) << ErrnoToStatus(errno, "cannot accept").message();
-      (void)rpc::WaitForSocket(
-          -1, 0, {SystemClock().Now() + kAcceptPause, stop_accepting_.get()});
-    }
-    return;
+  absl::StatusOr<UniqueFd> fd = net::Accept(listening_.get(), &address);
+  if (absl::IsResourceExhausted(fd.status())) {
+    LOG(WARNING) << fd.status().message();
+    (void)net::WaitForSocket(
+        -1, 0, {SystemClock().Now() + kAcceptPause, stop_accepting_.get()});
   }
+  if (!fd.ok()) return;
   const std::string key =
       ToLimitKey(reinterpret_cast<const sockaddr&>(address));
-  rpc::BoundUnsentBytes(fd.get());
-  if (!StartThread(std::move(fd), key)) refused_.Increment();
+  net::BoundUnsentBytes(fd->get());
+  if (!StartThread(*std::move(fd), key)) refused_.Increment();
 }
 
 bool GateListener::StartThread(UniqueFd fd, const std::string& key) {
@@ -168,7 +160,7 @@ void* GateListener::ServeInThread(void* argument) {
 }
 
 void GateListener::Serve(Connection& connection) {
-  const rpc::WaitLimits limits = {SystemClock().Now() + spec_.connection_max,
+  const net::WaitLimits limits = {SystemClock().Now() + spec_.connection_max,
                                   stop_serving_.get()};
   const absl::StatusOr<std::unique_ptr<rpc::TlsStream>> stream =
       rpc::TlsStream::Accept(*spec_.files->Get()->context,

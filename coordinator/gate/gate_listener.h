@@ -52,7 +52,7 @@ class GateListener {
     int address_connection_count_max = 32;
   };
 
-  // Listens and serves. Errors as rpc::Listen.
+  // Listens and serves. Errors as net::Listen.
   static absl::StatusOr<std::unique_ptr<GateListener>> Start(const Spec& spec);
   // Ends all connections. Waits for those that the coordinator is asked for.
   ~GateListener();

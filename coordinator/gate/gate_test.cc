@@ -24,6 +24,8 @@
 #include "base/host_port/host_port.h"
 #include "base/identity/identity.h"
 #include "base/metrics/metrics.h"
+#include "base/net/socket.h"
+#include "base/obs/version.h"
 #include "base/rpc/certificates/authority.h"
 #include "base/rpc/certificates/certificate_request.h"
 #include "base/rpc/certificates/data_token.h"
@@ -31,16 +33,16 @@
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/x509.h"
 #include "base/rpc/tls_stream/link_load.h"
-#include "base/rpc/tls_stream/socket.h"
 #include "base/rpc/tls_stream/tls_stream.h"
 #include "base/status/refusal.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
 #include "coordinator/client/gate_client.h"
-#include "coordinator/client/testing/fake_enrolment_client.h"
+#include "coordinator/core/testing/run_simulation.h"
 #include "coordinator/gate/announcer.h"
 #include "coordinator/gate/gate_files.h"
 #include "coordinator/gate/gate_listener.h"
+#include "coordinator/gate/testing/memory_coordinator.h"
 #include "gtest/gtest.h"
 
 namespace atl::coordinator {
@@ -49,7 +51,7 @@ namespace {
 constexpr char kTokenId[] = "abcdefghij01";
 constexpr absl::Duration kDay = absl::Hours(24);
 
-rpc::WaitLimits Long() { return {SystemClock().Now() + absl::Minutes(2), -1}; }
+net::WaitLimits Long() { return {SystemClock().Now() + absl::Minutes(2), -1}; }
 
 void WriteFile(const std::string& path, const std::string& text) {
   // As a mounted Secret: the new file takes the old one's place.
@@ -79,16 +81,19 @@ class GateTest : public ::testing::Test {
     island_ca_ = MakeIslandCa();
     WriteIslandCa(island_ca_);
     WriteOwn(IssueOwn());
-    v1::Token token;
-    token.set_token_id(kTokenId);
-    token.set_role(v1::ENROLLED_ROLE_ISLAND);
-    token.set_run_id("spring");
-    token.set_run_uid("u1");
-    token.set_use_count_max(3);
-    *token.mutable_expire_time() = ToProto(now_ + kDay);
-    coordinator_.AddToken(token, secret_);
-    coordinator_.SetServers({"s0:7401", "s1:7401"});
-    gate_spec_.client = &coordinator_;
+    coordinator_.AddServer("s0:7401");
+    coordinator_.AddServer("s1:7401");
+    coordinator_.CreateRun("spring", SimpleSpec());
+    CreateToken(kTokenId, v1::ENROLLED_ROLE_ISLAND, "spring", 3);
+    gate_spec_.consume_token = [this](const auto& request) {
+      return coordinator_.ConsumeToken(request);
+    };
+    gate_spec_.check_token = [this](const auto& request) {
+      return coordinator_.CheckToken(request);
+    };
+    gate_spec_.renew_certificate = [this](const auto& request) {
+      return coordinator_.RenewCertificate(request);
+    };
     gate_spec_.metrics = &metrics_;
     gate_spec_.clock = &SystemClock();
     gate_spec_.island_coordinator = "c.example.org:7400";
@@ -100,6 +105,17 @@ class GateTest : public ::testing::Test {
   ~GateTest() override {
     listener_.reset();
     std::filesystem::remove_all(directory_);
+  }
+
+  void CreateToken(const std::string& token_id, v1::EnrolledRole role,
+                   const std::string& run_id, int64_t use_count_max) {
+    v1::Token token;
+    token.set_token_id(token_id);
+    token.set_role(role);
+    token.set_run_id(run_id);
+    token.set_use_count_max(use_count_max);
+    *token.mutable_expire_time() = ToProto(now_ + kDay);
+    coordinator_.CreateToken(token, secret_);
   }
 
   // --- Certificates and files ---
@@ -147,8 +163,8 @@ class GateTest : public ::testing::Test {
     return rpc::IssueCertificateForKey(
                ca,
                {.common_name = "atoll:island:attic",
-                .uris = {MakeEnrolledUri("c0000000000000000000000000000001",
-                                         "u1", Role::kIsland, "attic")},
+                .uris = {MakeEnrolledUri(MemoryCoordinator::kClusterId,
+                                         "uid-spring", Role::kIsland, "attic")},
                 .client_auth = true,
                 .begin = now_ - 60 * kDay,
                 .end = end},
@@ -225,16 +241,16 @@ class GateTest : public ::testing::Test {
   }
   absl::Status CheckToken() { return Call(CheckRequest()).status(); }
 
-  UniqueFd DialRaw() { return rpc::Dial(Address(), Long()).value(); }
+  UniqueFd DialRaw() { return net::Dial(Address(), Long()).value(); }
   // Whether the gate closes the connection, without a word.
   static bool IsClosed(const UniqueFd& fd) {
     char byte = 0;
-    return rpc::WaitForSocket(fd.get(), POLLIN, Long()).ok() &&
+    return net::WaitForSocket(fd.get(), POLLIN, Long()).ok() &&
            recv(fd.get(), &byte, 1, 0) <= 0;
   }
   // Lets `use` drive a client of OpenSSL's.
   void WithOpenssl(int version_max, const std::function<void(SSL*)>& use) {
-    const UniqueFd fd = rpc::Dial(Address(), Long()).value();
+    const UniqueFd fd = net::Dial(Address(), Long()).value();
     // OpenSSL waits.
     const int blocking = fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK;
     fcntl(fd.get(), F_SETFL, blocking);
@@ -245,6 +261,12 @@ class GateTest : public ::testing::Test {
     use(ssl);
     SSL_free(ssl);
     SSL_CTX_free(context);
+  }
+
+  auto Announce() {
+    return [this](const v1::AnnounceGateRequest& request) {
+      return coordinator_.AnnounceGate(request);
+    };
   }
 
   void ExpectRefused(const absl::Status& status, absl::StatusCode code,
@@ -260,7 +282,7 @@ class GateTest : public ::testing::Test {
   const std::string secret_ = std::string(32, '\x7f');
   rpc::KeyAndCertificate root_;
   rpc::KeyAndCertificate island_ca_;
-  FakeEnrolmentClient coordinator_{SystemClock()};
+  MemoryCoordinator coordinator_;
   Metrics metrics_;
   Gate::Spec gate_spec_;
   GateListener::Spec listener_spec_;
@@ -289,12 +311,12 @@ TEST_F(GateTest, TradesATokenForACertificate) {
   const rpc::CertificateFacts facts = rpc::ReadFacts(chain_pem).value();
   const RunScope scope =
       ParseRunScope(facts.uris, Role::kIsland, "attic").value();
-  EXPECT_EQ(scope.run_uid, "u1");
+  EXPECT_EQ(scope.run_uid, "uid-spring");
   const auto token =
       rpc::VerifyDataToken(enrolled.data_token(), island_ca_.cert_pem, now_);
   ASSERT_TRUE(token.ok()) << token.status();
   EXPECT_EQ(token->cluster_id, scope.cluster_id);
-  EXPECT_EQ(token->run_uid, "u1");
+  EXPECT_EQ(token->run_uid, "uid-spring");
   EXPECT_EQ(token->name, "attic");
   EXPECT_EQ(token->end, facts.end);
   // What the coordinator was asked.
@@ -307,18 +329,12 @@ TEST_F(GateTest, TradesATokenForACertificate) {
 TEST_F(GateTest, AReaderIsToldWhereQueriesAreServed) {
   v1::GateRequest request =
       EnrolRequest("anna", rpc::MakeKeyAndRequest().value().request_der);
-  v1::Token token;
-  token.set_token_id("abcdefghijkr");
-  token.set_role(v1::ENROLLED_ROLE_READER);
-  token.set_run_id("spring");
-  token.set_run_uid("u1");
-  token.set_use_count_max(1);
-  *token.mutable_expire_time() = ToProto(now_ + kDay);
-  coordinator_.AddToken(token, secret_);
-  request.mutable_enrol()->set_token_id(token.token_id());
-  request.mutable_enrol()->set_role(token.role());
+  constexpr char kReaderToken[] = "abcdefghijkr";
+  CreateToken(kReaderToken, v1::ENROLLED_ROLE_READER, "spring", 1);
+  request.mutable_enrol()->set_token_id(kReaderToken);
+  request.mutable_enrol()->set_role(v1::ENROLLED_ROLE_READER);
   v1::GateRequest check = CheckRequest();
-  check.mutable_check()->set_token_id(token.token_id());
+  check.mutable_check()->set_token_id(kReaderToken);
   const auto checked = Call(check);
   ASSERT_TRUE(checked.ok()) << checked.status();
   EXPECT_EQ(checked->token_state().coordinator_address(), "q.example.org:7400");
@@ -370,7 +386,7 @@ TEST_F(GateTest, TheCoordinatorsRefusalReachesTheStranger) {
   EXPECT_TRUE(Enrol("attic", der).ok());
   const absl::Status status =
       Enrol("attic", rpc::MakeKeyAndRequest()->request_der).status();
-  ExpectRefused(status, absl::StatusCode::kAlreadyExists, "--name");
+  ExpectRefused(status, absl::StatusCode::kAlreadyExists, "--island-id");
   EXPECT_EQ(GetReason(status)->reason, "NAME_TAKEN");
 }
 
@@ -380,7 +396,7 @@ TEST_F(GateTest, WhatIsNotAboutTheRequestIsHidden) {
         absl::UnavailableError("10.0.0.1"), absl::DeadlineExceededError("x"),
         absl::FailedPreconditionError("x"),
         absl::PermissionDeniedError("the role reader may not call")}) {
-    coordinator_.FailNext("CheckToken", inner);
+    coordinator_.FailNext(inner);
     EXPECT_EQ(CheckToken(),
               Refuse(absl::StatusCode::kUnavailable, "UNAVAILABLE",
                      "the coordinator is away; try again"));
@@ -446,7 +462,7 @@ TEST_F(GateRenewalTest, ACertificateIsRenewedForItsKey) {
   EXPECT_TRUE(rpc::CheckKey(chain_pem, own_.key_pem).ok());
   EXPECT_EQ(response->enrolled().identity().name(), "attic");
   ASSERT_EQ(coordinator_.renewals().size(), 1);
-  EXPECT_EQ(coordinator_.renewals()[0].identity().run_uid(), "u1");
+  EXPECT_EQ(coordinator_.renewals()[0].identity().run_uid(), "uid-spring");
   EXPECT_TRUE(rpc::VerifyDataToken(response->enrolled().data_token(),
                                    island_ca_.cert_pem, now_)
                   .ok());
@@ -482,10 +498,7 @@ TEST_F(GateRenewalTest, NobodyRenewsWithoutACertificate) {
 }
 
 TEST_F(GateRenewalTest, ARevokedIslandIsNotRenewed) {
-  v1::RevokeIslandRequest revoke;
-  revoke.set_run_id("spring");
-  revoke.set_island_id("attic");
-  EXPECT_TRUE(coordinator_.RevokeIsland(revoke).ok());
+  coordinator_.RevokeIsland("spring", "attic");
   const absl::Status status =
       Renew(IssueIsland(island_ca_, own_.key_pem, now_ + kDay), own_.key_pem)
           .status();
@@ -493,18 +506,22 @@ TEST_F(GateRenewalTest, ARevokedIslandIsNotRenewed) {
 }
 
 TEST_F(GateTest, AHolderOfATokenSeesTheRunUnlessItIsTooLarge) {
-  v1::RunPreview run;
-  run.set_program_version("0.1.0");
-  run.mutable_spec()->mutable_data()->set_path(std::string(12 << 10, 'a'));
-  coordinator_.SetRun(run);
   const auto seen = Call(CheckRequest());
   ASSERT_TRUE(seen.ok()) << seen.status();
   EXPECT_TRUE(seen->token_state().run().has_spec());
-  coordinator_.SetServers(std::vector<std::string>(20, std::string(300, 's')));
-  const auto cut = Call(CheckRequest());
+  // With this many fragments and addresses the answer exceeds one message.
+  for (int i = 0; i < 48; ++i) {
+    coordinator_.AddServer(absl::StrCat(std::string(290, 's'), ":7401"));
+  }
+  coordinator_.CreateRun("wide", SimpleSpec(/*fragment_count=*/256));
+  CreateToken("abcdefghijwd", v1::ENROLLED_ROLE_ISLAND, "wide", 1);
+  v1::GateRequest request = CheckRequest();
+  request.mutable_check()->set_token_id("abcdefghijwd");
+  request.mutable_check()->set_run_id("wide");
+  const auto cut = Call(request);
   ASSERT_TRUE(cut.ok()) << cut.status();
   EXPECT_FALSE(cut->token_state().run().has_spec());
-  EXPECT_EQ(cut->token_state().run().program_version(), "0.1.0");
+  EXPECT_EQ(cut->token_state().run().program_version(), kProgramVersion);
 }
 
 // --- The link ----------------------------------------------------------------
@@ -533,7 +550,7 @@ TEST_F(GateTest, AProbeNeedsADirectionAndAToken) {
   request.mutable_probe()->mutable_token()->set_token_secret(
       std::string(32, 'x'));
   ExpectRefused(Call(request).status(), absl::StatusCode::kUnauthenticated,
-                "no token");
+                "no such token");
 }
 
 TEST_F(GateTest, AProbeOfAnAddressExcludesItsSecond) {
@@ -625,7 +642,7 @@ TEST_F(GateTest, GarbageClosesTheConnection) {
   send(fd.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
   // TLS sends an alert first.
   char bytes[64];
-  while (rpc::WaitForSocket(fd.get(), POLLIN, Long()).ok() &&
+  while (net::WaitForSocket(fd.get(), POLLIN, Long()).ok() &&
          recv(fd.get(), bytes, sizeof(bytes), 0) > 0) {
   }
   EXPECT_TRUE(CheckToken().ok());
@@ -661,7 +678,7 @@ TEST_F(GateTest, AllConnectionsHaveALimit) {
 TEST_F(GateTest, EndsWhileClientsAreSilent) {
   const UniqueFd open = DialRaw();
   listener_->Drain(absl::Milliseconds(1));
-  EXPECT_FALSE(rpc::Dial(listener_->address(), Long()).ok());
+  EXPECT_FALSE(net::Dial(listener_->address(), Long()).ok());
   listener_.reset();
   EXPECT_TRUE(IsClosed(open));
 }
@@ -732,9 +749,9 @@ TEST_F(GateTest, NamesTheKeysThatItMustNotHave) {
 // --- Announcements -----------------------------------------------------------
 
 TEST_F(GateTest, AnnouncesItselfAgainAndAgain) {
-  coordinator_.FailNext("AnnounceGate", absl::UnavailableError("away"));
+  coordinator_.FailNext(absl::UnavailableError("away"));
   const std::unique_ptr<GateFiles> files = OpenFiles().value();
-  const Announcer announcer({.client = &coordinator_,
+  const Announcer announcer({.announce = Announce(),
                              .files = files.get(),
                              .address = "gate.example.org:443",
                              .interval = absl::Milliseconds(1),
@@ -746,9 +763,9 @@ TEST_F(GateTest, AnnouncesItselfAgainAndAgain) {
 }
 
 TEST_F(GateTest, AnAnnouncementThatFailsIsRepeatedSoon) {
-  coordinator_.FailNext("AnnounceGate", absl::UnavailableError("away"));
+  coordinator_.FailNext(absl::UnavailableError("away"));
   const std::unique_ptr<GateFiles> files = OpenFiles().value();
-  const Announcer announcer({.client = &coordinator_,
+  const Announcer announcer({.announce = Announce(),
                              .files = files.get(),
                              .address = "gate.example.org:443",
                              .interval = absl::Hours(1),

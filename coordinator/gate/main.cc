@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "atoll/v1/enrolment_service.grpc.pb.h"
 #include "base/failpoint/failpoint.h"
 #include "base/flags/flags.h"
 #include "base/flags/program_flags.h"
@@ -32,7 +33,7 @@
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
-#include "coordinator/client/enrolment_client.h"
+#include "coordinator/client/client.h"
 #include "coordinator/gate/announcer.h"
 #include "coordinator/gate/gate.h"
 #include "coordinator/gate/gate_files.h"
@@ -107,9 +108,8 @@ void FillDefaults(Flags& flags) {
   }
 }
 
-EnrolmentClientOptions MakeClientOptions(const Flags& flags,
-                                         std::stop_token stop) {
-  EnrolmentClientOptions options;
+ClientOptions MakeClientOptions(const Flags& flags, std::stop_token stop) {
+  ClientOptions options;
   options.address = flags.coordinator;
   options.channel =
       rpc::MakeChannelOptions(rpc::ChannelKind::kControl, flags.security);
@@ -144,10 +144,17 @@ absl::Status Serve(Flags flags, StopSignals& signals) {
   metrics.Add(certificate);
 
   std::stop_source stop;
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<EnrolmentClient> client,
-      MakeEnrolmentClient(MakeClientOptions(flags, stop.get_token())));
-  Gate gate({.client = client.get(),
+  ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
+                   MakeClient(MakeClientOptions(flags, stop.get_token())));
+  using Stub = v1::EnrolmentService::Stub;
+  const auto ask = [&client](auto method) {
+    return [&client, method](const auto& request) {
+      return client->Call(method, request);
+    };
+  };
+  Gate gate({.consume_token = ask(&Stub::ConsumeToken),
+             .check_token = ask(&Stub::CheckToken),
+             .renew_certificate = ask(&Stub::RenewCertificate),
              .files = files.get(),
              .metrics = &metrics,
              .clock = &SystemClock(),
@@ -162,7 +169,11 @@ absl::Status Serve(Flags flags, StopSignals& signals) {
   const HostPort& address = listener->address();
   ASSIGN_OR_RETURN(const std::string advertised,
                    ChooseAdvertised(flags, {listen.host, address.port}));
-  const Announcer announcer({client.get(), files.get(), advertised});
+  const Announcer announcer(
+      {[&client](const v1::AnnounceGateRequest& request) {
+         return client->Call(&Stub::AnnounceGate, request).status();
+       },
+       files.get(), advertised});
   if (!flags.port_file.empty()) {
     RETURN_IF_ERROR(WritePortFile(flags.port_file, absl::StrCat(address.port)));
   }

@@ -276,7 +276,7 @@ void RunMetrics::Refresh() const {
     if (source_ != nullptr) {
       source_(take);
     } else {
-      take(absl::UnavailableError("nobody to ask"));
+      take(absl::UnavailableError("the metrics have no source"));
     }
   }
   MutexLock lock(&mutex_);

@@ -85,8 +85,8 @@ class RunMetrics : public prometheus::Collectable {
   explicit RunMetrics(absl::Duration answer_timeout = absl::Milliseconds(300))
       : answer_timeout_(answer_timeout) {}
 
-  // Whom scrapes ask from now on; null: nobody. The one before is not called
-  // after the return. This must outlive the calls that sources still owe.
+  // Sets the source that scrapes ask; null: none. The previous one gets no call
+  // after this returns. This must outlive the calls that sources still owe.
   void SetSource(Source source);
 
   // Counts what became durable. Forgets the runs that were deleted.

@@ -35,7 +35,7 @@ absl::StatusOr<RunMachine*> FindRunFor(Coordinator& coordinator,
                                        const rpc::Caller& caller,
                                        const std::string& run_id);
 
-// Who calls, for the audit log.
+// The calling peer, for the audit log.
 Actor GetActor(const grpc::CallbackServerContext& context);
 
 // Answers the call with the result of `decide`, once its records are durable.
@@ -53,7 +53,7 @@ grpc::ServerUnaryReactor* Answer(
 }
 
 // The same for the run that `request` names, if the caller's certificate is for
-// it. NOT_FOUND: there is none. PERMISSION_DENIED: as Coordinator::CheckScope.
+// it. NOT_FOUND: the run does not exist. Else as Coordinator::CheckScope.
 template <typename Request, typename Response, typename Decide>
 grpc::ServerUnaryReactor* AnswerForRun(EventLoop& loop,
                                        grpc::CallbackServerContext* context,

@@ -24,7 +24,7 @@ namespace {
 
 constexpr size_t kQueueMax = 64;
 constexpr size_t kPresignersMax = 64;
-constexpr size_t kPathBytesMax = 1024;  // Of an S3 key.
+constexpr size_t kPathBytesMax = 1024;  // The longest S3 key.
 // Islands give a call ten seconds.
 constexpr absl::Duration kCallMax = absl::Seconds(8);
 constexpr absl::Duration kFailurePause = absl::Seconds(5);
@@ -134,7 +134,7 @@ class S3Signer : public DataUrlSigner {
     return response;
   }
 
-  // What is wrong with our credentials is for the operator to read.
+  // Hides faults of our credentials from islands: only the log names them.
   static absl::Status ToIslandsError(const absl::Status& status) {
     LOG(WARNING) << "cannot sign URLs of data: " << status.message();
     return absl::IsUnavailable(status) || absl::IsCancelled(status)
@@ -148,9 +148,9 @@ class S3Signer : public DataUrlSigner {
 
   ObjectStoreOptions options_;
   std::atomic<bool> stops_ = false;
-  // Of the thread, by the URL of their directory.
+  // By the URL of their directory. Used on thread_ only.
   std::map<std::string, std::unique_ptr<ObjectPresigner>> presigners_;
-  absl::Time failed_until_ = absl::InfinitePast();  // Of the thread.
+  absl::Time failed_until_ = absl::InfinitePast();  // Used on thread_ only.
   Mutex mutex_;
   CondVar changed_;
   std::deque<Work> queue_ ABSL_GUARDED_BY(mutex_);

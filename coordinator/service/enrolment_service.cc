@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,8 +22,6 @@ constexpr int32_t kAuditPageDefault = 100;
 constexpr int32_t kAuditPageMax = 1000;
 // A page ends early at this size, because messages are bounded.
 constexpr int64_t kPageBytes = 1 << 20;
-
-EnrolmentRandom MakeRandom() { return {RandomId(), RandomId()}; }
 
 absl::StatusOr<v1::ListAuditRecordsResponse> ReadAudit(
     const Store& store, const v1::ListAuditRecordsRequest& request) {
@@ -60,37 +59,25 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
     if (absl::Status status = CheckGate(*request); !status.ok()) {
       return AnswerError(context, status);
     }
-    return Answer<v1::AnnounceGateResponse>(
-        loop_, context, response,
-        [=, actor = GetActor(*context)](
-            Coordinator& coordinator,
-            absl::Time now) -> absl::StatusOr<v1::AnnounceGateResponse> {
-          RETURN_IF_ERROR(coordinator.AnnounceGate(*request, actor, now));
-          return v1::AnnounceGateResponse();
-        });
+    return Decide(context, request, response, &Coordinator::AnnounceGate);
   }
 
   grpc::ServerUnaryReactor* ConsumeToken(
       grpc::CallbackServerContext* context,
       const v1::ConsumeTokenRequest* request,
       v1::ConsumeTokenResponse* response) override {
-    return Answer<v1::ConsumeTokenResponse>(
-        loop_, context, response,
-        [=, actor = GetActor(*context), random = MakeRandom()](
-            Coordinator& coordinator, absl::Time now) {
-          return coordinator.ConsumeToken(*request, actor, random, absl::Now(),
-                                          now);
-        });
+    return Decide(context, request, response, &Coordinator::ConsumeToken);
   }
 
   grpc::ServerUnaryReactor* CheckToken(
       grpc::CallbackServerContext* context,
       const v1::CheckTokenRequest* request,
       v1::CheckTokenResponse* response) override {
-    return Answer<v1::CheckTokenResponse>(
-        loop_, context, response,
-        [=](Coordinator& coordinator, absl::Time now) {
-          auto checked = coordinator.CheckToken(*request, absl::Now());
+    return Decide(
+        context, request, response,
+        [](Coordinator& coordinator, const v1::CheckTokenRequest& asked,
+           const EnrolmentCall& call) {
+          auto checked = coordinator.CheckToken(asked, call);
           if (checked.ok()) {
             checked->mutable_run()->set_program_version(kProgramVersion);
           }
@@ -102,25 +89,14 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::RenewCertificateRequest* request,
       v1::RenewCertificateResponse* response) override {
-    return Answer<v1::RenewCertificateResponse>(
-        loop_, context, response,
-        [=, actor = GetActor(*context), random = MakeRandom()](
-            Coordinator& coordinator, absl::Time now) {
-          return coordinator.RenewCertificate(*request, actor, random,
-                                              absl::Now(), now);
-        });
+    return Decide(context, request, response, &Coordinator::RenewCertificate);
   }
 
   grpc::ServerUnaryReactor* CreateToken(
       grpc::CallbackServerContext* context,
       const v1::CreateTokenRequest* request,
       v1::CreateTokenResponse* response) override {
-    return Answer<v1::CreateTokenResponse>(
-        loop_, context, response,
-        [=, actor = GetActor(*context)](Coordinator& coordinator,
-                                        absl::Time now) {
-          return coordinator.CreateToken(*request, actor, absl::Now(), now);
-        });
+    return Decide(context, request, response, &Coordinator::CreateToken);
   }
 
   grpc::ServerUnaryReactor* ListTokens(
@@ -144,26 +120,14 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::RevokeTokenRequest* request,
       v1::RevokeTokenResponse* response) override {
-    return Answer<v1::RevokeTokenResponse>(
-        loop_, context, response,
-        [=, actor = GetActor(*context)](Coordinator& coordinator,
-                                        absl::Time now) {
-          return coordinator.RevokeToken(*request, actor, now);
-        });
+    return Decide(context, request, response, &Coordinator::RevokeToken);
   }
 
   grpc::ServerUnaryReactor* RevokeIsland(
       grpc::CallbackServerContext* context,
       const v1::RevokeIslandRequest* request,
       v1::RevokeIslandResponse* response) override {
-    return Answer<v1::RevokeIslandResponse>(
-        loop_, context, response,
-        [=, actor = GetActor(*context)](
-            Coordinator& coordinator,
-            absl::Time now) -> absl::StatusOr<v1::RevokeIslandResponse> {
-          RETURN_IF_ERROR(coordinator.RevokeIsland(*request, actor, now));
-          return v1::RevokeIslandResponse();
-        });
+    return Decide(context, request, response, &Coordinator::RevokeIsland);
   }
 
   grpc::ServerUnaryReactor* ListAuditRecords(
@@ -179,6 +143,21 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
   }
 
  private:
+  // Answers with what `decide`, as a method of the core, returns.
+  template <typename Request, typename Response, typename Decision>
+  grpc::ServerUnaryReactor* Decide(grpc::CallbackServerContext* context,
+                                   const Request* request, Response* response,
+                                   Decision decide) {
+    return Answer<Response>(
+        loop_, context, response,
+        [=, actor = GetActor(*context),
+         random = EnrolmentRandom{RandomId(), RandomId()}](
+            Coordinator& coordinator, absl::Time now) {
+          return std::invoke(decide, coordinator, *request,
+                             EnrolmentCall{actor, random, absl::Now(), now});
+        });
+  }
+
   // A gate that shows another root would send strangers to it.
   absl::Status CheckGate(const v1::AnnounceGateRequest& request) const {
     if (pin_.empty() || request.pin() == pin_) return absl::OkStatus();

@@ -132,7 +132,7 @@ absl::Status CannotStore(const absl::Status& error) {
 absl::Status TooManyStreams(size_t count) {
   return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_STREAMS",
                 absl::StrCat("the coordinator serves ", count,
-                             " such streams, the most it can"));
+                             " such streams, its maximum"));
 }
 
 }  // namespace
@@ -303,7 +303,7 @@ void EventLoop::SetFailure(const absl::Status& failure) {
   const bool had_failed = !failure_.ok();
   if (failure != failure_) {
     LOG(ERROR) << "cannot store the newest decisions: " << failure
-               << "; nobody has seen them; will try again";
+               << "; they were not sent; will try again";
   }
   failure_ = failure;
   recovery_time_ = Now() + spec_.recovery_period;
@@ -515,11 +515,11 @@ void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
         ASSIGN_OR_RETURN(RunMachine* const run, coordinator.FindRun(run_id));
         RETURN_IF_ERROR(check(coordinator, *run));
         if (after_revision < 0 || after_revision > run->state().revision()) {
-          return Refuse(absl::StatusCode::kOutOfRange, "NO_SUCH_REVISION",
-                        absl::StrCat("revision ", after_revision,
-                                     " is not one of the run's, whose newest "
-                                     "is ",
-                                     run->state().revision()));
+          return Refuse(
+              absl::StatusCode::kOutOfRange, "NO_SUCH_REVISION",
+              absl::StrCat("revision ", after_revision,
+                           " does not exist; the run's newest one is ",
+                           run->state().revision()));
         }
         Tail tail = {run->state().revision(), run->state().ended()};
         for (const Member& member : run->state().members()) {

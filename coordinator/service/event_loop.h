@@ -8,8 +8,8 @@
 // While the thread waits for the disk, or the process is stopped, heartbeats
 // wait too. So the core adds such a stall to every lease, window and deadline.
 //
-// If a batch cannot be made durable, nobody sees its decisions, and the core is
-// rebuilt from the store. Until that works every event is refused with
+// If a batch cannot be made durable, its decisions are never sent, and the core
+// is rebuilt from the store. Until that works every event is refused with
 // UNAVAILABLE, DISK_FAILS, or RESOURCE_EXHAUSTED, DISK_FULL. Streams stay open
 // and get the plans of the rebuilt core.
 //
@@ -210,7 +210,7 @@ class EventLoop {
   absl::Duration ahead_;  // Added to the clock; >= 0.
   // When the queue was last read, or the life began.
   absl::Time look_time_ = absl::InfinitePast();
-  absl::Duration stall_;  // That the core has not been told of.
+  absl::Duration stall_;  // Stall that the core does not know yet.
   absl::Status failure_;  // Not OK: the core must be rebuilt.
   absl::Time recovery_time_ = absl::InfinitePast();
   std::list<IslandWatch> island_watches_;

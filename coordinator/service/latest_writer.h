@@ -116,7 +116,7 @@ class LatestWriter : public grpc::ServerWriteReactor<Response>,
   mutable Mutex mutex_;
   std::shared_ptr<LatestWriter> self_ ABSL_GUARDED_BY(mutex_);
   std::optional<Plan> next_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Response> parts_ ABSL_GUARDED_BY(mutex_);  // Of one plan.
+  std::deque<Response> parts_ ABSL_GUARDED_BY(mutex_);  // The rest of one plan.
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

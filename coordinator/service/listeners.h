@@ -35,11 +35,11 @@ class Listeners {
     std::string island;      // IslandService; empty: at main.
     std::string server;      // ServerService; empty: at main.
     std::string query;       // TrainingStateService; empty: at main.
-    rpc::Security security;  // Of every port.
-    // Counts the calls of all ports; null: nothing does. Must outlive the
-    // listeners.
+    rpc::Security security;  // For every port.
+    // Counts the calls of all ports; may be null. Must outlive the listeners.
     Metrics* metrics = nullptr;
-    // Signs URLs of runs' data; null: nobody does. Must outlive the listeners.
+    // Signs URLs of runs' data; null: signing is refused. Must outlive the
+    // listeners.
     DataUrlSigner* data_url_signer = nullptr;
     // As in rpc::ListenerOptions.
     absl::Duration connection_age_max = absl::Minutes(10);
@@ -89,7 +89,7 @@ class Health {
   Health& operator=(const Health&) = delete;
 
   // The ports are open. `listeners` must live until the next call with
-  // another one; nullptr: there are none.
+  // another one; null: the ports are closed.
   void SetListeners(Listeners* listeners);
   // Whether the store takes records: EventLoop::Spec::on_serving.
   void SetStoring(bool storing);
@@ -97,7 +97,7 @@ class Health {
   void SetStopping();
 
  private:
-  // Under the mutex, so that the newest value is shown last.
+  // Requires the mutex, so that the newest value is shown last.
   void Show() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Metrics& metrics_;

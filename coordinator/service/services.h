@@ -14,8 +14,8 @@ namespace atl::coordinator {
 
 std::unique_ptr<grpc::Service> MakeRunService(EventLoop& loop);
 std::unique_ptr<grpc::Service> MakeTrainingStateService(EventLoop& loop);
-// `signer` signs URLs of runs' data, and must outlive the service. Null: nobody
-// does.
+// `signer` signs URLs of runs' data, and must outlive the service. Null:
+// signing is refused.
 std::unique_ptr<grpc::Service> MakeIslandService(
     EventLoop& loop, DataUrlSigner* signer = nullptr);
 std::unique_ptr<grpc::Service> MakeServerService(EventLoop& loop);

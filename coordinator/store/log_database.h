@@ -1,14 +1,14 @@
 // The RocksDB under the coordinator's log. Notices when it has lost synced
 // batches, and opens itself again after a disk error. Thread-safe.
 //
-// Each batch holds its index: batches are counted from 1. Files in the
-// directory beside RocksDB's:
+// Each batch holds its index: batches are counted from 1. Besides RocksDB's
+// files the directory has:
 //   "lock"   held with flock while the directory is open
 //   "mark"   the index of the newest synced batch (log_mark.h)
 // An open reads the index without writing. If batches up to the mark are
 // missing, the database stays open for reading only and `damage` says so.
-// Otherwise the torn end of a log or of a MANIFEST is a write that nobody was
-// told of: it is dropped.
+// Otherwise a torn end of a log or of a MANIFEST is dropped: no caller was told
+// that this write succeeded.
 
 #pragma once
 
@@ -41,7 +41,7 @@ class LogDatabase {
   // Opens the database in `directory`. `files` holds the mark, `database_files`
   // the rest; `files` must outlive the database.
   //
-  // NOT_FOUND: there is none, except in kCreate.
+  // NOT_FOUND: the directory has no database, except in kCreate.
   // FAILED_PRECONDITION: another process has it open, or it has a format that
   // this program does not read.
   // DATA_LOSS: it cannot be opened, not even for reading.
@@ -52,8 +52,8 @@ class LogDatabase {
 
   ~LogDatabase();
 
-  // The database, opened again if an error had closed it. Do not keep it: it
-  // opens again only once nobody holds the old one.
+  // The database, opened again if an error had closed it. Do not keep the
+  // pointer: the database opens again only after all old pointers are gone.
   //
   // UNAVAILABLE, RESOURCE_EXHAUSTED: it cannot be opened now; call again.
   // DATA_LOSS: what the disk holds cannot be opened.
@@ -86,8 +86,8 @@ class LogDatabase {
   absl::Status ToStatus(const rocksdb::Status& status) const;
 
  private:
-  struct Handle;  // A database and what must outlive it.
-  struct Found;   // What the disk holds.
+  struct Handle;  // A database, and the objects that must outlive it.
+  struct Found;   // The content of the disk.
 
   LogDatabase(std::string directory, int lock_fd, FileSystem& files,
               std::shared_ptr<rocksdb::FileSystem> database_files);

@@ -1,5 +1,5 @@
-// Directories without a coordinator's log: whether one may be made there, and
-// what to tell the person who started on it. Looks at names and changes
+// Directories without a coordinator's log: decides whether a log may be made in
+// one, and makes the error of a start on one. Looks at names and changes
 // nothing. Thread-safe.
 
 #pragma once

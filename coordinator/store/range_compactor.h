@@ -28,8 +28,8 @@ class RangeCompactor {
     std::string end;
   };
 
-  // `get` returns the database, or null if there is none now. It is called on
-  // the compactor's thread, and the result is dropped after each range.
+  // `get` returns the database, or null while it is closed. It is called on the
+  // compactor's thread, and the result is dropped after each range.
   explicit RangeCompactor(std::function<std::shared_ptr<rocksdb::DB>()> get);
   // Cuts short the compaction that is under way.
   ~RangeCompactor();
@@ -39,12 +39,12 @@ class RangeCompactor {
   static std::vector<std::pair<Range, int64_t>> Measure(
       rocksdb::DB& db, const std::vector<Range>& ranges);
   // Compacts the ranges, soon if they and those of earlier calls have at least
-  // kBytesMin bytes. What waits at the destruction is left to RocksDB.
+  // kBytesMin bytes. The destructor leaves waiting ranges to RocksDB.
   void Compact(std::vector<std::pair<Range, int64_t>> ranges);
 
  private:
   static constexpr int64_t kBytesMin = 1 << 20;
-  static constexpr size_t kRangesMax = 1024;  // That wait for more bytes.
+  static constexpr size_t kRangesMax = 1024;  // Waiting ranges.
 
   void Run();
 

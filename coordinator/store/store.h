@@ -1,4 +1,4 @@
-// Where the coordinator's records are kept.
+// The interface of the coordinator's store of records.
 //
 // Each run has one log; the coordinator's own has the empty run_id. Records are
 // numbered from 1 without a gap. A snapshot stands for the records up to its
@@ -49,7 +49,7 @@ class Store {
   // DATA_LOSS: as `damage`; nothing was written.
   virtual absl::Status Append(const Batch& batch) = 0;
 
-  // The newest snapshot of a log; nullopt if there is none.
+  // The newest snapshot of a log; nullopt if the log has none.
   //
   // DATA_LOSS: it cannot be read back.
   virtual absl::StatusOr<std::optional<storage::v1::Snapshot>> ReadSnapshot(

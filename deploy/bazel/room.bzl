@@ -9,13 +9,13 @@
     )
 
 x.h and x.cc are the library x. All x_test.cc of the folder are one program, the
-test `tests`; those that a sanitizer must leave out are another. Each file depends
-on what it includes: units.bzl says it, and deploy/bazel/make_units.py writes
+test `tests`; those that a sanitizer must leave out are another. A file that is a
+program names it by the option `binary`. Each file depends on what it includes: units.bzl says it, and deploy/bazel/make_units.py writes
 units.bzl. A target that needs more than this stands in the BUILD file by itself,
 as a rule of cc.bzl.
 """
 
-load("//deploy/bazel:cc.bzl", "cc_library", "cc_test", "cc_test_object")
+load("//deploy/bazel:cc.bzl", "cc_binary", "cc_library", "cc_test", "cc_test_object")
 load("//deploy/bazel:units.bzl", "UNITS")
 
 def cc_room(
@@ -37,7 +37,8 @@ def cc_room(
       data: files that tests read.
       options: from a target's name to further attributes. `deps` are added to
         the includes: what a target links and does not include. A test with
-        others is a program of its own.
+        others is a program of its own. `binary`: NAME.cc is the program of
+        that name.
     """
     units = UNITS[native.package_name()]
     for name in no_tsan + no_asan + optimized + options.keys():
@@ -49,6 +50,10 @@ def cc_room(
     for name, includes in units.items():
         more = dict(options.get(name, {}))
         deps = [d for d in includes.split(" ") if d] + more.pop("deps", [])
+        binary = more.pop("binary", None)
+        if binary:
+            cc_binary(name = binary, srcs = [name + ".cc"], deps = deps, **more)
+            continue
         if not name.endswith("_test"):
             own = [f for f in [name + ".cc", name + ".h"] if f in files]
             own += parts.get(name, [])

@@ -32,8 +32,8 @@ def atoll(*arguments):
 
 
 def start(directory, device, compute="f32", more="", flags=()):
-    """A running `dev up`, which goes on serving after the run's end. `more` are
-    lines of the run file."""
+    """A running `dev up`, which still serves after the run's end. `more`:
+    further lines of the run file."""
     os.makedirs(directory)
     run_file = os.path.join(directory, "run.toml")
     with open(run_file, "w", encoding="ascii") as file:
@@ -95,8 +95,8 @@ def check(name, error):
 
 
 def difference(one, other, bounds):
-    """What is wrong between two lists of losses; "" if nothing is. `bounds`:
-    {index: the largest difference, relative to `other`}."""
+    """Describes the first fault between two lists of losses; "" without one.
+    `bounds`: {index: the largest difference, relative to `other`}."""
     if len(one) != len(other):
         return "%d rounds and %d" % (len(one), len(other))
     for index, bound in bounds.items():

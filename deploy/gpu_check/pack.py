@@ -28,9 +28,9 @@ SCRIPTS = ("deploy/gpu_check/run.py", "deploy/gpu_check/runner.py",
            "deploy/gpu_check/compare.py", "tests/tools/gpu_speed.py",
            "worker/sdk/examples/torch_device.py",
            "worker/sdk/examples/torch_llama.py")
-PACKAGE = "worker/sdk/python/atoll"  # It stands beside the scripts.
+PACKAGE = "worker/sdk/python/atoll"  # It is packed next to the scripts.
 GOLDEN = "worker/engine/testdata"
-TEXT = "worker"  # What the runs train on: the tree's own sources.
+TEXT = "worker"  # The runs train on the tree's own sources.
 # How each program ends that needs no device: (command, exit code).
 STARTS = [(name + " --version", 0) for name in PROGRAMS
           if name != "cuda_check"]

@@ -115,7 +115,7 @@ PARTS = {"one": part_one, "two": part_two}
 
 
 def say_facts():
-    """What the machine has. Fails if a library is not found."""
+    """Prints facts of the machine. Fails if a library is not found."""
     if not glob.glob("/dev/nvidia[0-9]*"):
         return runner.NO_DEVICE
     queried = subprocess.run(
@@ -160,7 +160,7 @@ def main():
         return say_facts()
     out = os.path.realpath(arguments.out)
     os.makedirs(out, exist_ok=True)
-    os.chdir(HERE)  # Of the golden values.
+    os.chdir(HERE)  # Golden values are read from here.
 
     def step(name, command, estimate_s, limit_s, gates=False):
         return runner.Step(name, command, estimate_s, limit_s, gates,

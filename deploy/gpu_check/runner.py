@@ -1,9 +1,9 @@
 """Runs the steps of a check on a machine that is lent for minutes.
 
 A step is a command with a limit. It is a process group of its own, and is killed
-whole at its limit: also what it started in other groups, which has the step's
-mark in its environment. What the seconds left do not allow is not run. Standard
-library only: nothing can be installed there.
+whole at its limit. So are the processes that it started in other groups: they
+have the step's mark in their environment. A step is not run if too few seconds
+are left. Standard library only: nothing can be installed there.
 """
 
 import collections
@@ -28,7 +28,7 @@ Step = collections.namedtuple(
 
 
 class Result:
-    """What a step came to: "passed", "FAILED", NOT_POSSIBLE, "no device" or
+    """The end of a step: "passed", "FAILED", NOT_POSSIBLE, "no device" or
     "not run"."""
 
     def __init__(self, name, state="not run", seconds=0.0, what=""):

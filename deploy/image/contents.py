@@ -1,4 +1,4 @@
-"""What an image holds, as entries by path; see DESIGN.md of deploy."""
+"""The contents of an image, as entries by path; see DESIGN.md of deploy."""
 
 import os
 

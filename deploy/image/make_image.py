@@ -46,7 +46,7 @@ def library_layers(paths, vendor_libraries):
 
 
 def make(arguments, scratch):
-    """Writes the archive and the SBOM beside it. Returns (digest, layers)."""
+    """Writes the archive, and the SBOM next to it. Returns (digest, layers)."""
     tree, epoch = arguments.tree, arguments.epoch
     version = programs.version_of(tree)
     paths = programs.find(arguments.bin)

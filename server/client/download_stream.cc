@@ -361,7 +361,7 @@ class DownloadStream
   int64_t chain_count_ = 0;  // Deltas of each group.
   int64_t link_ = 0;         // Deltas of `group_` that have arrived.
   IndexRange group_;
-  std::vector<float> replica_;  // Of `group_`, after `link_` deltas.
+  std::vector<float> replica_;  // The values of `group_`, after `link_` deltas.
   // Scratch for a block that lies in several slices.
   alignas(64) char encoded_[codec::kBlockElements * sizeof(float)];
   absl::Status failure_;  // Found here; replaces the call's status.

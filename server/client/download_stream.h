@@ -56,7 +56,7 @@ struct Download {
   IndexRange part;    // The wanted blocks of the shard.
   bool is_shard = true;  // `part` is all of the shard's blocks.
   IndexRange blocks;  // The stripe's; not empty.
-  DownloadTotal* total = nullptr;  // Of the part.
+  DownloadTotal* total = nullptr;  // The part's.
   const RunLayout* layout = nullptr;
   // The fragment from element `out_begin` on; covers at least `part`.
   absl::Span<float> out;
@@ -65,14 +65,14 @@ struct Download {
   bool is_replica = false;  // The replica is wanted, not theta.
   // Version of the replica that `out` holds from next_block on; -1: none.
   int64_t from_version = -1;
-  Pacer* pacer = nullptr;    // Of all downloads.
+  Pacer* pacer = nullptr;    // Shared by all downloads.
   // The chunk size that the server is asked to begin with; the stripe's own.
   rpc::ChunkSizer* sizer = nullptr;
   // Bytes that the server may send ahead (rpc::ChannelOptions); for caps.
   int64_t window_bytes = 0;
 
   int64_t next_block = 0;  // All before it have arrived.
-  Digest128 digest;        // Of the blocks that have arrived.
+  Digest128 digest;        // The arrived blocks'.
 
   // Starts the stripe. From here on `out` must hold from_version.
   void Begin() {

@@ -488,7 +488,7 @@ class GrpcParameterClient : public ParameterClient {
   std::vector<Download> CutDownload(const Download& wanted,
                                     IndexRange blocks) {
     std::vector<Download> cut;
-    int64_t held_offset = 0;  // Of the run, in `wanted.out`.
+    int64_t held_offset = 0;  // The run's, in `wanted.out`.
     for (const IndexRange run : Held(wanted.fragment)) {
       const IndexRange elements = layout_.BlockElements(wanted.fragment, run);
       const IndexRange part = {std::max(run.begin, blocks.begin),

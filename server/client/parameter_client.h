@@ -115,7 +115,7 @@ struct ParameterClientOptions {
   std::string run_uid;      // Run.run_uid; empty: servers do not check it.
   int32_t shard_count = 0;  // RunSpec.server_count, >= 1.
   rpc::ChannelOptions channel;
-  BandwidthCaps caps;  // Of all calls together.
+  BandwidthCaps caps;  // For all calls together.
   // Level ISLAND: servers merge units of codec::kChunkBlocksUnit blocks, so
   // chunks are whole units, or parts of one if the link or the cap is too slow.
   bool whole_units = false;
@@ -126,7 +126,7 @@ struct ParameterClientOptions {
   // answer is often "not here yet" for a millisecond or two.
   rpc::RetryPolicy retry = {.initial_delay = absl::Milliseconds(2),
                             .max_delay = absl::Seconds(2)};
-  uint64_t seed = 0;  // Of the jitter of retries.
+  uint64_t seed = 0;  // For the jitter of retries.
   // A stream that moves nothing for this long is cancelled and retried.
   absl::Duration stall_timeout = absl::Seconds(60);
   // For one process of several that form an island: its blocks by fragment,

@@ -29,10 +29,7 @@ absl::Time Now() { return SystemClock().Now(); }
 enum class Verdict { kRetry, kRetryDoubtful, kRetryOtherRun, kEnd };
 
 Verdict Judge(const absl::Status& status) {
-  const std::optional<ErrorReason> reason = GetReason(status);
-  if (reason.has_value() && reason->reason == "OTHER_RUN") {
-    return Verdict::kRetryOtherRun;
-  }
+  if (HasReason(status, "OTHER_RUN")) return Verdict::kRetryOtherRun;
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kResourceExhausted:
@@ -71,13 +68,13 @@ struct Lane {
                                    0xBF58476D1CE4E5B9u * index) {}
 
   ShardPart& part;
-  const int index;  // Of the part's streams.
+  const int index;  // Among the part's streams.
   StreamEvents events;
   rpc::Backoff backoff;
   std::unique_ptr<BulkStream> stream;  // Set while one is open.
   bool stalled = false;                // The open one was cancelled as stuck.
   bool ended = false;                  // `status` is final.
-  absl::Status status;                 // Of the last stream.
+  absl::Status status;                 // The last stream's.
   absl::Time retry_time = absl::InfinitePast();
   int attempt_count = 0;
   int doubtful_count = 0;

@@ -33,7 +33,7 @@ inline constexpr absl::Duration kWaitingAfter = absl::Seconds(2);
 struct Waiting {
   absl::Duration span;      // Since payload last moved.
   int32_t shard = 0;        // A shard that is not complete.
-  absl::Status last_error;  // Of its last stream; OK: no error.
+  absl::Status last_error;  // Its last stream's; OK: no error.
 };
 
 struct CallBounds {

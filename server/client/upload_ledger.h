@@ -73,7 +73,7 @@ class UploadLedger {
   // No block before this index of `states_` is due.
   size_t first_due_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t open_count_ ABSL_GUARDED_BY(mutex_);          // Unknown or due.
-  int64_t missing_count_ ABSL_GUARDED_BY(mutex_) = -1;  // Of the last answer.
+  int64_t missing_count_ ABSL_GUARDED_BY(mutex_) = -1;  // The last answer's.
   bool stored_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

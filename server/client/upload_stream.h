@@ -37,9 +37,9 @@ struct Upload {
   const EncodedLayout* layout = nullptr;
   absl::Span<const char> encoded;  // All of `layout`, of all shards.
   BorrowTracker* tracker = nullptr;
-  Pacer* pacer = nullptr;            // Of all uploads.
+  Pacer* pacer = nullptr;            // Shared by all uploads.
   rpc::ChunkSizer* sizer = nullptr;  // Kept from stream to stream.
-  UploadLedger* ledger = nullptr;    // Of the part.
+  UploadLedger* ledger = nullptr;    // The part's.
   int index = 0;                     // Among the part's streams.
   // Due chunks are sent before the shard's first answer.
   bool at_once = false;

@@ -1,4 +1,4 @@
-// ShardMachine's admission checks: who may push what, and where.
+// ShardMachine's admission checks: they decide which peer may push, and where.
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"

@@ -9,7 +9,7 @@
 
 #include "atoll/v1/parameter_service.pb.h"
 #include "atoll/v1/plan.pb.h"
-#include "base/fuzz/mutator.h"
+#include "base/testing/mutator.h"
 #include "gtest/gtest.h"
 #include "server/core/shard_machine.h"
 

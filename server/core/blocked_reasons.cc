@@ -7,7 +7,6 @@
 namespace atl::server {
 namespace {
 
-// Bytes of a reason in a report.
 constexpr size_t kReasonBytesMax = 512;
 
 bool IsA(const BlockedReasons::Cause& cause, ActionKind kind) {

@@ -27,8 +27,8 @@ class BlockedReasons {
 
     int kind = 0;  // An ActionKind or one of the above.
     int32_t fragment = 0;
-    int64_t version = 0;  // Of kReadVersion.
-    std::string pin_id;   // Of actions on checkpoints.
+    int64_t version = 0;  // For kReadVersion.
+    std::string pin_id;   // For actions on checkpoints.
 
     friend auto operator<=>(const Cause&, const Cause&) = default;
   };
@@ -43,7 +43,7 @@ class BlockedReasons {
   // Forgets what `plan`, the newest one, no longer wants.
   void Forget(const v1::ServerRunPlan& plan);
 
-  // The reason that a report names; empty if there is none.
+  // The reason that a report names; empty if nothing is blocked.
   std::string First() const;
 
  private:

@@ -22,8 +22,8 @@ absl::Status CoordinatorFence::Check(int64_t coordinator_epoch,
         absl::StrCat("this server belongs to cluster ", cluster_id_,
                      ", and the coordinator's log is of cluster ",
                      position.cluster_id(),
-                     ": the server keeps what it has, and goes on once its own "
-                     "coordinator answers at this address"));
+                     ": the server keeps what it has, and continues once its "
+                     "own coordinator answers at this address"));
   }
   if (coordinator_epoch != 0 && coordinator_epoch < coordinator_epoch_) {
     return Refuse(

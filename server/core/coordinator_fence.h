@@ -1,6 +1,6 @@
-// Which answers and plans of a coordinator a server takes. Not those of another
-// log, and not those that are older than what it has taken. What the coordinator
-// itself must refuse, it finds by the log_seen that the server sends.
+// Decides which answers and plans of a coordinator a server takes. It refuses
+// those of another log, and those that are older than what it has taken. Other
+// faults the coordinator itself finds, by the log_seen that the server sends.
 // Pure. Thread-compatible.
 
 #pragma once
@@ -24,7 +24,7 @@ class CoordinatorFence {
       : cluster_id_(std::move(cluster_id)),
         coordinator_epoch_(coordinator_epoch) {}
 
-  // Takes an answer or a plan in. What is not set is not checked.
+  // Takes an answer or a plan in. Fields that are not set are not checked.
   //
   // FAILED_PRECONDITION, and nothing is taken in. OTHER_CLUSTER: it is of
   // another log. LOG_BEHIND: it has a lower epoch, or the plan was made at an

@@ -1,5 +1,4 @@
-// Whether this program knows what a run's spec asks of servers. Pure.
-// Thread-safe.
+// Decides whether this program supports a run's spec. Pure. Thread-safe.
 
 #pragma once
 

@@ -30,7 +30,7 @@ class Places {
   };
   // Takes a place for `holder` of `caller`. Holder numbers must grow.
   Answer Take(int64_t holder, absl::string_view caller);
-  // The holder goes on without its place, if it had one.
+  // The holder continues without its place, if it had one.
   void Leave(int64_t holder);
   void Remove(int64_t holder);
 

@@ -1,4 +1,4 @@
-// How long the newest applied plan counts for islands that can be revoked.
+// The time for which the newest applied plan counts for revocable islands.
 //
 // A coordinator's answer names the revision of its newest plan. The answer
 // counts once that plan, or a newer one, is applied. So a server whose plan
@@ -29,7 +29,7 @@ class PlanLease {
   // until `end`. 0, from older coordinators: whatever plan is in force counts.
   void NoteAnswer(int64_t revision, absl::Time end);
 
-  // Until when the plan in force counts.
+  // The time until which the plan in force counts.
   absl::Time end() const { return end_; }
   // True if an answer has waited for its plan until its own end. The answers
   // that wait are then forgotten, so this is true once a lease.
@@ -41,7 +41,7 @@ class PlanLease {
     absl::Time end;
   };
 
-  int64_t revision_ = 0;  // Of the plan in force.
+  int64_t revision_ = 0;  // The revision of the plan in force.
   absl::Time end_ = absl::InfinitePast();
   // Answers whose plan is not in force yet: the first one and the newest.
   std::vector<Answer> waiting_;

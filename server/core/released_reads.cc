@@ -43,7 +43,7 @@ ReleasedReads::GivenUp ReleasedReads::OnReleased(int64_t version) {
 
 std::map<int64_t, ReleasedReads::Version>::iterator
 ReleasedReads::FindOneTooMany() {
-  std::map<std::string, int64_t> late_counts;  // Of each caller.
+  std::map<std::string, int64_t> late_counts;  // By caller.
   int late_count = 0;
   const auto callers = [](const Version& version) {
     std::set<std::string> names;

@@ -5,8 +5,9 @@
 // are held, the one with the least weight is given up, and its readers start
 // over at the newest. All callers have the same weight, divided among the
 // released versions that they read: a caller that reads all of them displaces
-// nobody else's. Of equals the newest goes: the oldest read is nearest to its
-// end. Pure: no thread, no clock, no I/O. Thread-compatible.
+// no other caller's version. Among versions of equal weight the newest is given
+// up, because the oldest read is nearest to its end. Pure: no thread, no clock,
+// no I/O. Thread-compatible.
 
 #pragma once
 

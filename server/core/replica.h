@@ -36,7 +36,7 @@ class ReplicaStep {
   struct Result {
     // False if theta - R_{v-1} or R_v is not finite: the rest is unspecified.
     bool finite = true;
-    Digest128 digest;  // Of R_v's blocks.
+    Digest128 digest;  // Digest of R_v's blocks.
   };
 
   // Advances `blocks`. In: `theta` = theta_v, `from` = R_{v-1}. Out: `to` =

@@ -56,7 +56,7 @@ struct ShardShape {
   bool judged = false;  // The merge rule needs a verdict.
   bool live_merge =
       false;  // Level ISLAND: contributions are merged while they arrive.
-  v1::Codec codec = v1::CODEC_F32;  // Of contributions.
+  v1::Codec codec = v1::CODEC_F32;  // Encoding of contributions.
   int64_t max_staleness = 0;  // ScheduleSpec.max_staleness.
   // One entry a fragment.
   struct Fragment {
@@ -94,7 +94,7 @@ struct PreparedFact {
   Digest128 digest;
   bool finite = true;
   double norm_squared = 0;
-  Digest128 replica_digest;  // Of the replica of v + 1, if the run has one.
+  Digest128 replica_digest;  // The replica's at v + 1, if the run has one.
 };
 
 // A sealed round's statistics, for its verdict. Recomputed after a restart.
@@ -248,7 +248,7 @@ class ShardMachine {
   // ahead of this shard's plan.
   absl::Status AdmitPush(const v1::PushHeader& header,
                          absl::string_view session_sha256) const;
-  // Whether an open push of `slot` may go on.
+  // Whether an open push of `slot` may continue.
   // FAILED_PRECONDITION, NOT_A_MEMBER: the plan has no such member.
   absl::Status CheckMember(int32_t slot) const;
   // Whether an import may begin. True: version 0 exists with this digest.
@@ -277,7 +277,7 @@ class ShardMachine {
   }
   // True if a record of the key is here that no persisted COMMIT has decided.
   bool Knows(const ContributionKey& key) const;
-  // Why contributions kept for a planned pin were given up; empty if none were.
+  // Returns why contributions that a planned pin keeps were given up, if any.
   std::string given_up() const {
     return given_up_.empty() ? "" : given_up_.begin()->second;
   }
@@ -286,7 +286,7 @@ class ShardMachine {
     return decided_.count(key) != 0;
   }
   bool has_stopped() const { return fault_ || plan_fault_; }
-  // Why the shard has stopped, in one line; empty if it runs.
+  // Returns why the shard has stopped, in one line; empty if it runs.
   std::string fault() const;
 
  private:
@@ -307,7 +307,7 @@ class ShardMachine {
     std::optional<std::pair<int64_t, int64_t>> measuring;  // As preparing.
   };
 
-  // Why the plan is not this shard's, or older than what is here.
+  // Returns why the plan is not this shard's, or older than what is here.
   std::optional<v1::Fault> FindPlanFault(const v1::ServerRunPlan& plan) const;
   // SHARD_BEHIND: what the plan assumes and the shard does not have.
   std::optional<v1::Fault> FindMissing(const v1::ServerRunPlan& plan) const;
@@ -363,8 +363,8 @@ class ShardMachine {
 
   const ShardShape shape_;
   std::string run_uid_;
-  std::optional<v1::Fault> fault_;       // Stays.
-  std::optional<v1::Fault> plan_fault_;  // Of the newest plan.
+  std::optional<v1::Fault> fault_;       // Permanent.
+  std::optional<v1::Fault> plan_fault_;  // The newest plan's fault.
   std::string waiting_reason_;
   bool has_plan_ = false;
   bool unplanned_ = false;  // The newest plan does not contain the run.

@@ -22,8 +22,8 @@ inline constexpr absl::string_view kDeletedSuffix = ".deleted";
 // Others: the file system's.
 absl::Status MarkDeleted(FileSystem& fs, const std::string& run_directory);
 
-// Removes all marked directories of `data_dir`. What cannot be removed, or is
-// no file of a server, stays; the log names it.
+// Removes all marked directories of `data_dir`. Names that cannot be removed,
+// or are no files of a server, stay; the log names them.
 void RemoveDeletedRuns(FileSystem& fs, const std::string& data_dir);
 
 }  // namespace atl::server

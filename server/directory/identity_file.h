@@ -1,4 +1,4 @@
-// The file that tells whose a data directory is: DATA_DIR/identity.
+// The file that names the owner of a data directory: DATA_DIR/identity.
 // Thread-compatible.
 
 #pragma once
@@ -22,7 +22,7 @@ class IdentityFile {
   // Makes the file, durably. `fs` must outlive it. Sets the format number.
   static absl::StatusOr<std::unique_ptr<IdentityFile>> Create(
       FileSystem& fs, const std::string& path, records::Identity identity);
-  // NOT_FOUND: there is none. DATA_LOSS: it is damaged, or of another format.
+  // NOT_FOUND: it does not exist. DATA_LOSS: it is damaged, or another format.
   static absl::StatusOr<std::unique_ptr<IdentityFile>> Open(
       FileSystem& fs, const std::string& path);
 

@@ -23,14 +23,13 @@ namespace {
 
 using google::protobuf::util::MessageDifferencer;
 
-// Checks that the record is that of the directory.
 absl::Status CheckRecord(const FoundShard& found,
                          const std::string& directory) {
   const v1::Run& run = found.record.run();
   const std::string run_uid =
       run.run_uid().empty() ? kNoRunUid : run.run_uid();
   if (run.run_id() == found.run_id && found.record.shard() == found.shard &&
-      (run_uid == found.run_uid || found.run_uid == kNoRunUid)) {
+      run_uid == found.run_uid) {
     return absl::OkStatus();
   }
   return absl::DataLossError(absl::StrCat(
@@ -170,8 +169,6 @@ void ServerDirectory::OpenRun(const std::string& name,
     shards.push_back(std::move(run));
     return;
   }
-  std::vector<FoundShard> found;
-  std::string run_uid;
   for (const std::string& entry : *entries) {
     const std::string path = absl::StrCat(directory, "/", entry);
     FoundShard shard;
@@ -182,22 +179,9 @@ void ServerDirectory::OpenRun(const std::string& name,
     if (!number.has_value()) {
       LOG(WARNING) << path << " is no shard's directory; it is left alone";
     } else if (OpenShard(path, shard)) {
-      if (shard.status.ok()) run_uid = shard.record.run().run_uid();
-      found.push_back(std::move(shard));
+      shards.push_back(std::move(shard));
     }
   }
-  if (run.run_uid == kNoRunUid && !run_uid.empty() && run_uid != kNoRunUid) {
-    // The run's uid became known after the directory was made.
-    const std::string named = absl::StrCat(run.run_id, ".", run_uid);
-    found.clear();
-    run.status = fs_.Rename(directory, absl::StrCat(data_dir_, "/runs/", named));
-    if (run.status.ok()) {
-      run.status = fs_.SyncDirectory(absl::StrCat(data_dir_, "/runs"));
-    }
-    if (run.status.ok()) return OpenRun(named, shards);
-    found.push_back(std::move(run));
-  }
-  std::move(found.begin(), found.end(), std::back_inserter(shards));
 }
 
 bool ServerDirectory::OpenShard(const std::string& directory,

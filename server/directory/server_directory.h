@@ -1,5 +1,5 @@
-// A server's data directory: whose it is, which runs lie in it, and the newest
-// position of the coordinator's log that the server has seen.
+// A server's data directory: its owner, the runs in it, and the newest position
+// of the coordinator's log that the server has seen.
 //
 //   DATA_DIR/identity                        IdentityFile
 //   DATA_DIR/lock                            locked while a process uses it

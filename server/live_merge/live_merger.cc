@@ -12,7 +12,6 @@
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "server/merge/add_blocks.h"
-#include "server/merge/kernel_table.h"
 
 namespace atl::server {
 
@@ -228,8 +227,8 @@ absl::Status LiveMerger::Add(IndexRange blocks, int first,
     for (int64_t b = blocks.begin; b < blocks.end; ++b) {
       const absl::string_view bytes = encoded[i].encoded.Next(
           static_cast<size_t>(encoded_.ByteCount({b, b + 1})), room);
-      RETURN_IF_ERROR(AddBlocks(FastMergeKernels(), rule_, encoded_, {b, b + 1},
-                                index, set_.weights[index], bytes.data(),
+      RETURN_IF_ERROR(AddBlocks(rule_, encoded_, {b, b + 1}, index,
+                                set_.weights[index], bytes.data(),
                                 sum + (range_.ElementOffset(b) - begin)));
     }
   }

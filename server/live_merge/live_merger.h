@@ -122,9 +122,9 @@ class LiveMerger : public FoldingSet {
   };
   // The streams of a contribution.
   struct Source {
-    int64_t offered_count = 0;  // Cells.
+    int64_t offered_count = 0;  // Offered cells.
     int stream_count = 0;
-    int crowded_count = 0;  // Of these streams.
+    int crowded_count = 0;  // How many of the streams are crowded.
   };
 
   LiveMerger(RunStore& store, const OuterOptimizer& optimizer,

@@ -17,12 +17,18 @@
 #include "server/core/live_set.h"
 #include "server/core/shard_machine.h"
 #include "server/live_merge/live_merger.h"
-#include "server/live_merge/live_upload.h"
 #include "server/live_merge/receive_budget.h"
 #include "server/store/run_store.h"
 #include "server/waiters/push_waiters.h"
 
 namespace atl::server {
+
+// The contribution and live merger that take the blocks of a stream.
+struct LivePlace {
+  std::shared_ptr<Contribution> contribution;
+  std::shared_ptr<LiveMerger> live_merger;  // Null: the set is not known yet.
+  int index = 0;                            // In the live merger's set.
+};
 
 class LiveRounds {
  public:
@@ -35,8 +41,8 @@ class LiveRounds {
         waiters_(waiters),
         budget_(budget) {}
 
-  // Merges `set` from now on. What the fragment's earlier merge has taken in is
-  // lost: its streams push again. An empty set merges nothing.
+  // Merges `set` from now on. The blocks that the fragment's earlier merge has
+  // taken in are lost: their streams push again. An empty set merges nothing.
   //
   // UNAVAILABLE: a contribution of the set is no longer bound. Else as
   // LiveMerger::Create.
@@ -48,10 +54,10 @@ class LiveRounds {
   absl::StatusOr<PreparedFact> Prepare(const v1::Seal& seal);
   // The merge is committed. Returns its memory, to be freed outside of locks.
   std::shared_ptr<const void> End(int32_t fragment);
-  // Gives all merges up. False while another thread uses one of those that were
-  // ever made here, and with it the store.
+  // Gives all merges up. Returns false while another thread still uses one that
+  // was made here, and with it the store.
   bool EndAll();
-  // Where the blocks of `key` go; no live merger if its set is not known yet.
+  // Finds the place of the blocks of `key`; no live merger before its set.
   LivePlace Find(const ContributionKey& key) const;
 
  private:

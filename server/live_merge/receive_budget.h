@@ -144,7 +144,7 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
   // `give_up` is called, once and from any thread; it must free these bytes if
   // they are still abandoned. Does nothing if `holder` holds nothing.
   void Abandon(const void* holder, std::function<void()> give_up);
-  // Has all abandoned bytes given up; false if there were none. Call it with no
+  // Gives up all abandoned bytes; returns false if it had none. Call it with no
   // lock held.
   bool GiveUpAbandoned();
 
@@ -184,7 +184,7 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
   void Give(const void* holder, int64_t bytes, BudgetBook::Kind kind);
   // Work to post after the lock is released.
   struct Due {
-    std::vector<std::shared_ptr<WaiterGate>> gates;  // Of who was let in.
+    std::vector<std::shared_ptr<WaiterGate>> gates;  // Waiters let in.
     bool frees_budget = false;
   };
   // Lets tickets in: `numbers`, which need no budget, and all that fit.

@@ -7,13 +7,13 @@
 
 namespace atl::server {
 
-absl::Status AddBlocks(const MergeKernels& kernels, const MergeRule& rule,
-                       const EncodedRange& range, IndexRange blocks, int index,
-                       float weight, const char* encoded, float* g) {
+absl::Status AddBlocks(const MergeRule& rule, const EncodedRange& range,
+                       IndexRange blocks, int index, float weight,
+                       const char* encoded, float* g) {
   const bool is_aligned =
       reinterpret_cast<uintptr_t>(encoded) % alignof(float) == 0;
   if (range.is_f32() && is_aligned) {
-    rule.Add(kernels, index, weight, range.range().ElementCount(blocks),
+    rule.Add(index, weight, range.range().ElementCount(blocks),
              reinterpret_cast<const float*>(encoded), g);
     return absl::OkStatus();
   }

@@ -14,8 +14,8 @@ namespace atl::server {
 // as rule.Add on the decoded values. `g` has the elements of `blocks`.
 // DATA_LOSS: a block cannot be decoded, so it changed since its check on
 // arrival. `g` is then unspecified.
-absl::Status AddBlocks(const MergeKernels& kernels, const MergeRule& rule,
-                       const EncodedRange& range, IndexRange blocks, int index,
-                       float weight, const char* encoded, float* g);
+absl::Status AddBlocks(const MergeRule& rule, const EncodedRange& range,
+                       IndexRange blocks, int index, float weight,
+                       const char* encoded, float* g);
 
 }  // namespace atl::server

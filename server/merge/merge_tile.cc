@@ -6,7 +6,6 @@
 #include "base/status/status_macros.h"
 #include "server/kernels/loop_table.h"
 #include "server/kernels/merge_kernels.h"
-#include "server/merge/kernel_table.h"
 
 namespace atl::server {
 namespace {
@@ -68,7 +67,7 @@ TileResult StepTile(const OuterStep& step, IndexRange blocks,
   VersionImage keep[1 + OuterOptimizer::kMaxStateCount];
   result.status = LoadTile(step, blocks, buffers, tile, keep);
   if (!result.status.ok()) return result;
-  step.optimizer.Step(FastOuterKernels(), tile);
+  step.optimizer.Step(tile);
   result.finite &= kernels::BestLoops().all_finite(count, tile.theta);
   result.digest = RangeDigest(step.range.layout(), step.range.fragment(),
                               blocks, absl::MakeConstSpan(tile.theta, count));

@@ -38,10 +38,10 @@ struct TileBuffers {
 
 struct TileResult {
   absl::Status status;
-  Digest128 digest;  // Of theta's blocks.
+  Digest128 digest;  // Digest of theta's blocks.
   bool finite = true;
-  double norm_squared = 0;   // Of the merged gradient, or of version 0.
-  Digest128 replica_digest;  // Of the replica's blocks, if the run has one.
+  double norm_squared = 0;   // The merged gradient's, or version 0's.
+  Digest128 replica_digest;  // The replica's blocks, if the run has one.
 };
 
 struct OuterStep {
@@ -49,7 +49,7 @@ struct OuterStep {
   const OuterOptimizer& optimizer;
   VersionFile& from;
   VersionFile& to;
-  int64_t version = 0;                    // Of `from`.
+  int64_t version = 0;                    // The version of `from`.
   const ReplicaMaker* replica = nullptr;  // Null if the run has none.
 };
 

@@ -10,7 +10,6 @@
 #include "base/layout/init_generator.h"
 #include "base/status/status_macros.h"
 #include "server/kernels/loop_table.h"
-#include "server/merge/kernel_table.h"
 #include "server/merge/sealed_set.h"
 
 namespace atl::server {
@@ -120,8 +119,7 @@ absl::StatusOr<Version0Fact> RoundMerger::MakeVersion0(
 TileResult RoundMerger::MergeTile(const Round& round, IndexRange blocks,
                                   TileBuffers& buffers) const {
   const absl::Status merged =
-      round.set.Merge(FastMergeKernels(), blocks, buffers.contributions,
-                      buffers.gradient.data());
+      round.set.Merge(blocks, buffers.contributions, buffers.gradient.data());
   if (!merged.ok()) {
     TileResult failed;
     failed.status = merged;
@@ -182,7 +180,7 @@ absl::StatusOr<MeasuredFact> RoundMerger::Measure(RunStore& store,
   std::vector<GramSums> sums(buffers_.size(), set.NewSums());
   std::vector<absl::Status> statuses(TileCount(range));
   pool_.Run(TileCount(range), [&](int worker, int64_t tile) {
-    statuses[tile] = set.Measure(FastMergeKernels(), TileBlocks(range, tile),
+    statuses[tile] = set.Measure(TileBlocks(range, tile),
                                  buffers_[worker].contributions, sums[worker]);
   });
   for (const absl::Status& status : statuses) RETURN_IF_ERROR(status);

@@ -62,8 +62,7 @@ float SealedSet::Factor(int i, int group) const {
              : seal_.verdict().rows(group).coefficients(i);
 }
 
-absl::Status SealedSet::MergeSum(const MergeKernels& kernels, IndexRange blocks,
-                                 std::vector<float>& buffer,
+absl::Status SealedSet::MergeSum(IndexRange blocks, std::vector<float>& buffer,
                                  float* gradient) const {
   const int64_t count = range_.ElementCount(blocks);
   // No encoding is larger than f32.
@@ -80,7 +79,7 @@ absl::Status SealedSet::MergeSum(const MergeKernels& kernels, IndexRange blocks,
       int64_t end = begin + 1;
       while (end < blocks.end && FindGroup(end) == group) ++end;
       RETURN_IF_ERROR(
-          AddBlocks(kernels, rule_, encoded, {begin, end}, i, Factor(i, group),
+          AddBlocks(rule_, encoded, {begin, end}, i, Factor(i, group),
                     bytes + encoded.ByteCount({blocks.begin, begin}),
                     gradient + (range_.ElementOffset(begin) - first)));
       begin = end;
@@ -101,15 +100,14 @@ absl::Status SealedSet::ReadRows(int64_t block, std::vector<float>& buffer,
   return absl::OkStatus();
 }
 
-absl::Status SealedSet::Merge(const MergeKernels& kernels, IndexRange blocks,
-                              std::vector<float>& buffer,
+absl::Status SealedSet::Merge(IndexRange blocks, std::vector<float>& buffer,
                               float* gradient) const {
-  if (!rule_.takes_rows()) return MergeSum(kernels, blocks, buffer, gradient);
+  if (!rule_.takes_rows()) return MergeSum(blocks, buffer, gradient);
   const int64_t first = range_.ElementOffset(blocks.begin);
   std::vector<float*> rows;
   for (int64_t block = blocks.begin; block < blocks.end; ++block) {
     RETURN_IF_ERROR(ReadRows(block, buffer, rows));
-    rule_.MergeRows(kernels, range_.ElementCount({block, block + 1}),
+    rule_.MergeRows(range_.ElementCount({block, block + 1}),
                     static_cast<int>(rows.size()), rows.data(),
                     gradient + range_.ElementOffset(block) - first);
   }
@@ -121,16 +119,14 @@ GramSums SealedSet::NewSums() const {
                   /*diagonal_only=*/needs_ == MergeNeeds::kNorms);
 }
 
-absl::Status SealedSet::Measure(const MergeKernels& kernels, IndexRange blocks,
-                                std::vector<float>& buffer,
+absl::Status SealedSet::Measure(IndexRange blocks, std::vector<float>& buffer,
                                 GramSums& sums) const {
   std::vector<float*> rows;
   for (int64_t block = blocks.begin; block < blocks.end; ++block) {
     const int group = FindGroup(block);
     if (group == MergeGroups::kNone) continue;
     RETURN_IF_ERROR(ReadRows(block, buffer, rows));
-    sums.AddBlock(kernels, group, range_.ElementCount({block, block + 1}),
-                  rows.data());
+    sums.AddBlock(group, range_.ElementCount({block, block + 1}), rows.data());
   }
   return absl::OkStatus();
 }

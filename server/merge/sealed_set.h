@@ -36,14 +36,14 @@ class SealedSet {
   // Merges `blocks` into `gradient`, shape [elements of blocks]. `buffer`, one
   // a thread, grows to a tile, or for a rule that takes rows to a block of
   // every contribution. DATA_LOSS: a file is damaged; the message names it.
-  absl::Status Merge(const MergeKernels& kernels, IndexRange blocks,
-                     std::vector<float>& buffer, float* gradient) const;
+  absl::Status Merge(IndexRange blocks, std::vector<float>& buffer,
+                     float* gradient) const;
 
   GramSums NewSums() const;
   // Adds the statistics of `blocks` to `sums`. `buffer` grows to a block of
   // every contribution. DATA_LOSS: as Merge.
-  absl::Status Measure(const MergeKernels& kernels, IndexRange blocks,
-                       std::vector<float>& buffer, GramSums& sums) const;
+  absl::Status Measure(IndexRange blocks, std::vector<float>& buffer,
+                       GramSums& sums) const;
 
  private:
   SealedSet(const ShardRange& range, const MergeRule& rule,
@@ -57,8 +57,8 @@ class SealedSet {
   int FindGroup(int64_t block) const;
   // Contribution `i`'s factor in `group`.
   float Factor(int i, int group) const;
-  absl::Status MergeSum(const MergeKernels& kernels, IndexRange blocks,
-                        std::vector<float>& buffer, float* gradient) const;
+  absl::Status MergeSum(IndexRange blocks, std::vector<float>& buffer,
+                        float* gradient) const;
   // Reads `block` of every contribution; `rows` are in `buffer`.
   absl::Status ReadRows(int64_t block, std::vector<float>& buffer,
                         std::vector<float*>& rows) const;

@@ -64,7 +64,7 @@ class ReadAhead {
   size_t claimed_batch_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t claimed_item_ ABSL_GUARDED_BY(mutex_) = 0;
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);  // What Next has returned.
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);  // Next has returned it.
   // By batch; taken batches are empty.
   std::vector<std::vector<Slot>> slots_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::jthread> threads_;  // Last: they use all the others.

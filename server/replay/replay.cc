@@ -21,7 +21,6 @@
 #include "server/core/merge/merge_rule.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/replica.h"
-#include "server/merge/kernel_table.h"
 #include "server/merge/merge_tile.h"
 #include "server/merge/sealed_set.h"
 #include "server/merge/work_queue.h"
@@ -338,8 +337,8 @@ class FragmentReplay {
     const int64_t count = range_.ElementCount(blocks);
     const int64_t offset = range_.ElementOffset(blocks.begin);
     buffers.gradient.resize(static_cast<size_t>(count));
-    RETURN_IF_ERROR(set.Merge(FastMergeKernels(), blocks,
-                              buffers.contributions, buffers.gradient.data()));
+    RETURN_IF_ERROR(
+        set.Merge(blocks, buffers.contributions, buffers.gradient.data()));
     OuterTile tile;
     tile.count = count;
     tile.version = version_;
@@ -348,7 +347,7 @@ class FragmentReplay {
     for (size_t i = 0; i < state_.size(); ++i) {
       tile.state[i] = state_[i].data() + offset;
     }
-    optimizer_.Step(FastOuterKernels(), tile);
+    optimizer_.Step(tile);
     for (size_t shard = 0; shard < parts.size(); ++shard) {
       const IndexRange held =
           layout_.ShardBlocks(fragment_, static_cast<int32_t>(shard),

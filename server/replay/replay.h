@@ -58,7 +58,7 @@ struct ReplayedCommit {
   int32_t fragment = 0;
   int64_t version = 0;
   int contribution_count = 0;
-  Digest128 committed;  // What the COMMIT says.
+  Digest128 committed;  // The digest in the COMMIT.
   Digest128 replayed;
   // Differences: the fragment's first, then by shard; empty: all agree.
   std::vector<ReplayDifference> differences;

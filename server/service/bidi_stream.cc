@@ -107,7 +107,7 @@ void BidiStream::OnWriteDone(bool ok) {
 }
 
 void BidiStream::OnSettled(const absl::Status& status) {
-  if (status.ok()) Send(*StoredAnswer());
+  if (status.ok()) Send(*MakeAnswer({}, /*stored=*/true));
   FinishWith(status);
 }
 

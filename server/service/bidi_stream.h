@@ -8,9 +8,11 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "base/layout/layout.h"
 #include "base/sync/mutex.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/server_context.h"
@@ -25,10 +27,21 @@ class BidiStream
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
       public PushWaiter {
  public:
-  // PushWaiter: an OK `status` first sends StoredAnswer.
+  // PushWaiter: an OK `status` first answers that everything is stored.
   void OnSettled(const absl::Status& status) override;
   void OnTooSlow(const absl::Status& status) override;
   void OnDisplaced(const absl::Status& status) override;
+
+  void AskFor(const std::vector<IndexRange>& missing) {
+    Send(*MakeAnswer(missing, /*stored=*/false));
+  }
+  // Stops reading messages until Resume. Any thread may call Resume, even
+  // before OnMessage returns.
+  void Pause();
+  void Resume();
+  // Ends the stream after all queued answers. Only the first call counts.
+  void FinishWith(const absl::Status& status);
+  bool finishing() const;
 
  protected:
   BidiStream(grpc::CallbackServerContext* call, StreamWatchdog& watchdog);
@@ -36,7 +49,7 @@ class BidiStream
   // Starts reading; called once, by the creator. Refuses if no place is free.
   void Begin();
 
-  // Gives up the stream's place; something else must bound its kind.
+  // Gives up the stream's place; its kind needs another bound.
   void LeavePlace() { watchdog_.LeavePlace(gate_.get()); }
   // Ends the stream once `check` is not OK (StreamWatchdog::LimitTo).
   void LimitTo(std::function<absl::Status()> check) {
@@ -49,17 +62,9 @@ class BidiStream
   virtual void OnEnd() = 0;
   // The last call.
   virtual void OnGone() = 0;
-  virtual std::unique_ptr<google::protobuf::MessageLite> StoredAnswer()
-      const = 0;
-
-  // See OnMessage. Any thread may call Resume, even before OnMessage returns.
-  void Pause();
-  void Resume();
-
-  void Send(const google::protobuf::MessageLite& answer);
-  // Ends the stream after all queued answers. Only the first call counts.
-  void FinishWith(const absl::Status& status);
-  bool finishing() const;
+  // The answer that names missing blocks, or says `stored`.
+  virtual std::unique_ptr<google::protobuf::MessageLite> MakeAnswer(
+      const std::vector<IndexRange>& missing, bool stored) const = 0;
 
   grpc::CallbackServerContext& call() const { return *call_; }
   const std::shared_ptr<WaiterGate>& gate() const { return gate_; }
@@ -70,6 +75,7 @@ class BidiStream
   void OnWriteDone(bool ok) final;
   void OnCancel() final;
   void OnDone() final;
+  void Send(const google::protobuf::MessageLite& answer);
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   grpc::CallbackServerContext* const call_;

@@ -12,7 +12,7 @@ namespace atl::server {
 
 struct CheckedBlock {
   codec::BlockFault fault = codec::BlockFault::kNone;
-  double sum_of_squares = 0;  // Of the decoded elements; valid without a fault.
+  double sum_of_squares = 0;  // The decoded elements'; valid without a fault.
 };
 
 // `encoded`: any bytes, unaligned; faulty unless they decode to `element_count`

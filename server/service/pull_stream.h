@@ -79,7 +79,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   const std::shared_ptr<WaiterGate> gate_;
   const std::shared_ptr<StreamProgress> progress_;
   std::shared_ptr<Shard> shard_;
-  Shard::PullSource source_;  // Of shard_, so destroyed before it.
+  Shard::PullSource source_;  // Refers to shard_, so it is destroyed first.
   int32_t fragment_ = 0;
   IndexRange left_;  // Blocks not yet written.
   int64_t group_end_ = 0;  // End of the chunks that begin at left_.begin.

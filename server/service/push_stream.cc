@@ -33,7 +33,7 @@ std::string SessionSha256(const grpc::CallbackServerContext& call) {
   return std::string(digest.begin(), digest.end());
 }
 
-// The header of a stream's first message. INVALID_ARGUMENT: there is none.
+// The header of a stream's first message. INVALID_ARGUMENT: it has none.
 template <typename Request>
 auto ReadHeader(const grpc::ByteBuffer& message)
     -> absl::StatusOr<std::decay_t<decltype(Request().header())>> {

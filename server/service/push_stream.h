@@ -14,7 +14,7 @@ namespace atl::server {
 using BlockReactor =
     grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-// Starts a stream. What `context` refers to must outlive it.
+// Starts a stream. The objects that `context` refers to must outlive it.
 BlockReactor* StartPush(grpc::CallbackServerContext* call,
                         const ServiceContext& context);
 BlockReactor* StartImport(grpc::CallbackServerContext* call,

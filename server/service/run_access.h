@@ -1,11 +1,11 @@
-// Whose certificate may touch which run here: what the newest plan says, and
-// for how long it counts. Thread-safe.
+// Decides which certificate may touch which run here, by the newest plan, and
+// for how long that plan counts. Thread-safe.
 //
-// The certificate of an enrolled island can be revoked, and only a plan tells.
-// So such islands are refused once the coordinator's newest plan has not been
-// known to be here for the server's lease (core/plan_lease). They call again,
-// and nothing of theirs is lost. Certificates that an operator issued are not
-// refused then: an absent coordinator does not stop them.
+// The certificate of an enrolled island can be revoked, and only a plan tells
+// this. So enrolled islands are refused if, for the length of the server's
+// lease, no answer has shown that the newest plan is here (core/plan_lease).
+// They call again, and lose nothing. Certificates that an operator issued are
+// not refused then: an absent coordinator does not stop them.
 
 #pragma once
 
@@ -39,10 +39,10 @@ class RunAccess {
   // As PlanLease::TakeOverdue.
   bool TakeOverdue();
 
-  // OK if the caller may touch the run. Everybody but islands and readers may.
+  // OK if the caller may touch the run. All roles but islands and readers may.
   // PERMISSION_DENIED: NOT_YOUR_RUN: the certificate is for other runs; REVOKED:
   // an operator has revoked it.
-  // UNAVAILABLE, PLAN_TOO_OLD: it is an enrolled one, and the plan is too old.
+  // UNAVAILABLE, PLAN_TOO_OLD: an enrolled certificate, and too old a plan.
   absl::Status Check(const rpc::Caller& caller, const std::string& run_id,
                      const std::string& run_uid) const;
   // Check with these arguments, for a stream that asks again. Must not outlive

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -14,16 +15,10 @@
 
 namespace atl::server {
 
-// Finds the shards of this server. Thread-safe.
-class ShardDirectory {
- public:
-  virtual ~ShardDirectory() = default;
-  // Null if no shard of the run is here. A stream holds the shard until it ends.
-  virtual std::shared_ptr<Shard> FindShard(const std::string& run_id) = 0;
-};
-
 struct ServiceContext {
-  ShardDirectory& shards;
+  // Null if no shard of the run is here. A stream holds the shard until it
+  // ends. Thread-safe.
+  std::function<std::shared_ptr<Shard>(const std::string& run_id)> find_shard;
   RunAccess& access;
   StreamWatchdog& push_watchdog;
   StreamWatchdog& pull_watchdog;

@@ -51,7 +51,7 @@ class StreamWatchdog {
   // OK: at each Check, and at CheckAllowed. `check` must not call back.
   void LimitTo(const WaiterGate* gate, std::function<absl::Status()> check);
   void CheckAllowed();
-  // Keeps watching it without a place; something else must bound its kind.
+  // Keeps watching the stream without a place; its kind needs another bound.
   void LeavePlace(const WaiterGate* gate);
   void Remove(const WaiterGate* gate);
 
@@ -73,7 +73,7 @@ class StreamWatchdog {
     bool seen_ending = false;
     int64_t budget_turn = 0;  // The ticket at the last check.
     absl::Time budget_wait_start;
-    std::function<absl::Status()> check;  // Of LimitTo; may be null.
+    std::function<absl::Status()> check;  // LimitTo's check; may be null.
   };
 
   void Run();

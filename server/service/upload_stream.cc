@@ -29,7 +29,7 @@ absl::StatusOr<std::shared_ptr<Shard>> UploadStream::FindShard(
     const std::string& run_id) const {
   RETURN_IF_ERROR(
       WithReasonIfNone(ValidateId("run_id", run_id), "INVALID_FIELDS"));
-  std::shared_ptr<Shard> shard = context_.shards.FindShard(run_id);
+  std::shared_ptr<Shard> shard = context_.find_shard(run_id);
   if (shard == nullptr) return ShardNotHere(run_id);
   return shard;
 }
@@ -87,7 +87,7 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
     case Contribution::State::kPartial:
       break;
   }
-  // Given up before this stream was listed, so nobody has settled it.
+  // It was given up before this stream was listed, so no other code settles it.
   if (contribution_->is_released()) {
     return Refuse(Code::kUnavailable, "GIVEN_UP",
                   absl::StrCat(contribution_->key().ToString(),
@@ -100,14 +100,13 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
     progress().is_complete = true;
     shard_->FinishLater(contribution_);
   } else {
-    Send(*MakeAnswer(missing, false));
+    AskFor(missing);
   }
   return absl::OkStatus();
 }
 
 absl::Status UploadStream::BeginLive() {
-  UploadSender& sender = *this;
-  live_ = std::make_unique<LiveUpload>(*shard_, sender, contribution_,
+  live_ = std::make_unique<LiveUpload>(*shard_, *this, contribution_,
                                        context_.held, gate(), progress());
   // Its sender is not to blame for the wait.
   progress().waits_for_us = true;

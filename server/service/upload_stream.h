@@ -12,13 +12,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/rpc/chunk_codec.h"
-#include "server/live_merge/live_upload.h"
 #include "server/service/bidi_stream.h"
+#include "server/service/live_upload.h"
 #include "server/service/service_context.h"
 
 namespace atl::server {
 
-class UploadStream : public BidiStream, private UploadSender {
+class UploadStream : public BidiStream {
  public:
   UploadStream(grpc::CallbackServerContext* call, const ServiceContext& context)
       : BidiStream(call, context.push_watchdog), context_(context) {}
@@ -33,8 +33,6 @@ class UploadStream : public BidiStream, private UploadSender {
 
   // Parses and admits the header. Errors as the call's.
   virtual absl::StatusOr<Opened> Open(const grpc::ByteBuffer& message) = 0;
-  virtual std::unique_ptr<google::protobuf::MessageLite> MakeAnswer(
-      const std::vector<IndexRange>& missing, bool stored) const = 0;
 
   // INVALID_ARGUMENT: `run_id` is not an id. NOT_FOUND: no shard of it is here.
   absl::StatusOr<std::shared_ptr<Shard>> FindShard(
@@ -47,25 +45,13 @@ class UploadStream : public BidiStream, private UploadSender {
   void OnMessage(const grpc::ByteBuffer& message) final;
   void OnEnd() final;
   void OnGone() final;
-  std::unique_ptr<google::protobuf::MessageLite> StoredAnswer() const final {
-    return MakeAnswer({}, true);
-  }
 
-  // Level ISLAND: hands over to live_merge/live_upload.h.
+  // Level ISLAND: hands over to live_upload.h.
   absl::Status BeginLive();
   void OnLiveMerge() final { live_->Begin(); }
   void OnRestart() final { live_->OnRestart(); }
   void OnTaken() final { live_->OnTaken(); }
   void OnBudget() final { live_->OnBudget(); }
-
-  // UploadSender:
-  void AskFor(const std::vector<IndexRange>& missing) final {
-    Send(*MakeAnswer(missing, false));
-  }
-  void StopReading() final { Pause(); }
-  void ReadOn() final { Resume(); }
-  void EndWith(const absl::Status& status) final { FinishWith(status); }
-  bool is_ending() const final { return finishing(); }
 
   // The contribution that blocks go to now.
   std::shared_ptr<Contribution> target() const {

@@ -200,7 +200,7 @@ void Shard::AdvanceLocked() {
   if (const std::string fault = machine_.fault(); fault != logged_fault_) {
     if (fault.empty()) {
       LOG(INFO) << "run " << store_->run().run_id() << " shard "
-                << store_->shard() << " goes on: the plan fits again";
+                << store_->shard() << " continues: the plan fits again";
     } else {
       LOG(ERROR) << "run " << store_->run().run_id() << " shard "
                  << store_->shard() << " stops: " << fault;
@@ -215,29 +215,25 @@ void Shard::AdvanceLocked() {
   }
 }
 
-void Shard::PostTo(WorkQueue& queue, Run run, ShardAction action) {
-  queue.Post([self = shared_from_this(), run, action = std::move(action)] {
-    if (self->CheckOpen().ok()) (*self.*run)(action);
-  });
-}
-
 void Shard::Post(ShardAction action) {
+  // Runs the action on the queue, unless the shard is closed by then.
+  using Run = void (Shard::*)(const ShardAction&);
+  const auto post_to = [&](WorkQueue& queue, Run run) {
+    queue.Post([self = shared_from_this(), run, action = std::move(action)] {
+      if (self->CheckOpen().ok()) (*self.*run)(action);
+    });
+  };
   switch (action.kind) {
     case ActionKind::kMakeVersion0:
-      return PostTo(resources_.merge_queue, &Shard::RunMakeVersion0,
-                    std::move(action));
+      return post_to(resources_.merge_queue, &Shard::RunMakeVersion0);
     case ActionKind::kMeasure:
-      return PostTo(resources_.merge_queue, &Shard::RunMeasure,
-                    std::move(action));
+      return post_to(resources_.merge_queue, &Shard::RunMeasure);
     case ActionKind::kLiveMerge:
-      return PostTo(resources_.merge_queue, &Shard::RunLiveMerge,
-                    std::move(action));
+      return post_to(resources_.merge_queue, &Shard::RunLiveMerge);
     case ActionKind::kPrepare:
-      return PostTo(resources_.merge_queue, &Shard::RunPrepare,
-                    std::move(action));
+      return post_to(resources_.merge_queue, &Shard::RunPrepare);
     case ActionKind::kReserve:
-      return PostTo(resources_.disk_queue, &Shard::RunReserve,
-                    std::move(action));
+      return post_to(resources_.disk_queue, &Shard::RunReserve);
     case ActionKind::kDiscard:
       // Not on a queue: it must come before the next attempt makes its file.
       store_->DiscardVersion(action.fragment, action.version);
@@ -256,26 +252,20 @@ void Shard::Post(ShardAction action) {
       }
       return;
     case ActionKind::kPersist:
-      return PostTo(resources_.disk_queue, &Shard::RunPersist,
-                    std::move(action));
+      return post_to(resources_.disk_queue, &Shard::RunPersist);
     case ActionKind::kDrop:
-      return PostTo(resources_.disk_queue, &Shard::RunDrop, std::move(action));
+      return post_to(resources_.disk_queue, &Shard::RunDrop);
     case ActionKind::kWriteManifest:
-      return PostTo(resources_.low_queue, &Shard::RunWriteManifest,
-                    std::move(action));
+      return post_to(resources_.low_queue, &Shard::RunWriteManifest);
     case ActionKind::kDropManifest:
-      return PostTo(resources_.disk_queue, &Shard::RunDropManifest,
-                    std::move(action));
+      return post_to(resources_.disk_queue, &Shard::RunDropManifest);
     case ActionKind::kDropKept:
     case ActionKind::kGiveUpKept:
-      return PostTo(resources_.disk_queue, &Shard::RunDropKept,
-                    std::move(action));
+      return post_to(resources_.disk_queue, &Shard::RunDropKept);
     case ActionKind::kDropSpares:
-      return PostTo(resources_.disk_queue, &Shard::RunDropSpares,
-                    std::move(action));
+      return post_to(resources_.disk_queue, &Shard::RunDropSpares);
     case ActionKind::kRelease:
-      return PostTo(resources_.disk_queue, &Shard::RunRelease,
-                    std::move(action));
+      return post_to(resources_.disk_queue, &Shard::RunRelease);
   }
 }
 

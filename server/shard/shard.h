@@ -61,10 +61,9 @@ struct ShardResources {
 // NOT_FOUND, SHARD_NOT_HERE.
 absl::Status ShardNotHere(absl::string_view run_id);
 
-// Held by its streams and by its actions. So whoever gives a shard up must wait
-// until nobody else holds it (Close).
-class Shard : public LiveMergeHost,
-              public std::enable_shared_from_this<Shard> {
+// Streams and actions hold the shard. After Close() its owner must wait until
+// they have let go of it.
+class Shard : public std::enable_shared_from_this<Shard> {
  public:
   // Opens the shard's store and starts from what it recovered. Blocks on the
   // disk. If `records` is damaged, the shard has stopped, and only its committed
@@ -77,7 +76,6 @@ class Shard : public LiveMergeHost,
       const ShardResources& resources, FileSystem& fs, RecordStore& records,
       const std::string& data_dir, const records::RunRecord& record);
 
-  ~Shard() override = default;
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
@@ -89,7 +87,7 @@ class Shard : public LiveMergeHost,
   // Tries failed actions again.
   void Tick();
   // The run is deleted: ends all streams, with SHARD_NOT_HERE, and starts no
-  // further action. Actions that have begun go on. Final.
+  // further action. Actions that have begun continue. Final.
   void Close();
   // After Close: frees the live merges. False while another thread still uses
   // one: then call it again before the shard is destroyed.
@@ -131,12 +129,17 @@ class Shard : public LiveMergeHost,
                                    IndexRange blocks,
                                    absl::Span<const absl::string_view> pieces,
                                    absl::Span<const BlockFact> facts);
-  // LiveMergeHost; contributions of other durabilities are finished by
-  // FinishLater too.
-  void FinishLater(std::shared_ptr<Contribution> contribution) override;
+  // Finishes a contribution on another thread, then settles its streams.
+  // Requires: all its blocks are present, and the caller must finish it.
+  void FinishLater(std::shared_ptr<Contribution> contribution);
+  // Durability `island`: where its blocks go. PushWaiter::OnLiveMerge follows
+  // once the set is known.
+  //
+  // ABORTED: the contribution or its round is decided.
   absl::StatusOr<LivePlace> FindLiveMerge(
-      const v1::ContributionInfo& info) const override;
-  bool IsDecided(const ContributionKey& key) const override;
+      const v1::ContributionInfo& info) const;
+  // True if a COMMIT or the plan has decided it: its streams are settled.
+  bool IsDecided(const ContributionKey& key) const;
   // Refuses the contribution and settles its waiters. An import is dropped
   // instead, so that a correct one can be pushed. Blocks on the disk. Requires:
   // TakeRefusal or TakeFinish returned true.
@@ -149,8 +152,8 @@ class Shard : public LiveMergeHost,
     VersionReaders::Reading reading;  // Registers the reader while it lives.
     int64_t version = 0;
     v1::PullContent content = v1::PULL_CONTENT_PARAMETERS;
-    Digest128 digest;  // Of the values that the caller has in the end.
-    int array = 0;     // Of the version; unused for CHAIN.
+    Digest128 digest;  // Digest of the values that the caller then has.
+    int array = 0;     // Array of the version; unused for CHAIN.
     // CHAIN: the deltas of versions from_version + 1 to `version`.
     int64_t from_version = 0;
     std::vector<std::shared_ptr<DeltaFile>> chain;
@@ -158,7 +161,7 @@ class Shard : public LiveMergeHost,
     bool is_state = false;
     // A merged contribution, instead of a version.
     std::shared_ptr<Contribution> kept;
-    Digest128 replica_digest;  // Of the version that it was merged into.
+    Digest128 replica_digest;  // At the version that merged `kept`.
   };
   // Opens what PullParameters reads. Ignores `range` of the request. The reader
   // is displaced later if too many released versions have readers. Errors of
@@ -198,9 +201,6 @@ class Shard : public LiveMergeHost,
   absl::Status NotKept(const ContributionKey& key,
                        const std::string& given_up) const;
 
-  using Run = void (Shard::*)(const ShardAction&);
-  // Runs the action on the queue, unless the shard is closed by then.
-  void PostTo(WorkQueue& queue, Run run, ShardAction action);
   void Advance();
   void AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Post(ShardAction action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -36,8 +36,8 @@ struct Segment {
 };
 
 struct BlockFact {
-  uint32_t crc32c = 0;      // Of its encoding.
-  double norm_squared = 0;  // Of its decoded values.
+  uint32_t crc32c = 0;      // Its encoding's.
+  double norm_squared = 0;  // Its decoded values'.
 };
 
 class Contribution : public EncodedSource {

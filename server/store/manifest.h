@@ -18,12 +18,12 @@ namespace atl::server {
 struct ManifestFile {
   int32_t fragment = 0;
   int64_t version = 0;
-  int64_t commit_seq = 0;    // Of the version; 0 for version 0.
+  int64_t commit_seq = 0;    // The version's; 0 for version 0.
   std::string shard_digest;  // This shard's part of the digest, hex.
   std::string digest;        // The fragment's digest over all shards, hex.
   std::string file;          // Relative to the shard's directory.
   int64_t size_bytes = 0;
-  std::string sha256;  // Of the whole file, hex.
+  std::string sha256;  // The whole file's, hex.
 };
 
 struct Manifest {
@@ -37,7 +37,7 @@ struct Manifest {
   std::vector<ManifestFile> files;  // By fragment, without empty ranges.
   // The shard's checkpoint before it, perhaps deleted since; empty for none.
   std::string parent_pin_id;
-  std::string parent_sha256;  // Of its manifest's bytes, hex.
+  std::string parent_sha256;  // Its manifest's, hex.
 };
 
 std::string ToJson(const Manifest& manifest);

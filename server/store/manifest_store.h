@@ -55,7 +55,7 @@ class ManifestStore {
   struct Known {
     int64_t run_epoch = 0;
     int64_t commit_seq = 0;
-    std::string sha256;  // Of its bytes, hex.
+    std::string sha256;  // Its bytes', hex.
   };
 
   // Parses a manifest and checks the files that it names.

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_replace.h"
-#include "base/fuzz/mutator.h"
+#include "base/testing/mutator.h"
 #include "gtest/gtest.h"
 
 namespace atl::server {

@@ -14,8 +14,7 @@
 
 namespace atl::server {
 
-// Stands in paths for the run_uid of a run that has none: the coordinator that
-// created it did not make any.
+// Stands in paths for the run_uid of a run that has none.
 inline constexpr char kNoRunUid[] = "00000000000000000000000000000000";
 
 class ShardNames {

@@ -1,7 +1,7 @@
-// The streams that wait for the outcome of contributions. Several may carry one
-// contribution. Each learns when it is stored or refused, or that blocks are
-// missing and no stream sends any longer. Thread-safe. Calls a stream holding
-// only its gate, never after that is closed.
+// Tracks streams that wait for the outcome of contributions. Several may carry
+// one contribution. Each learns when it is stored or refused, or that blocks
+// are missing and no stream sends any longer. Thread-safe. Calls a stream while
+// it holds only that stream's gate, never after the gate is closed.
 
 #pragma once
 
@@ -26,11 +26,11 @@ class PushWaiter {
   virtual void OnSettled(const absl::Status& status) = 0;
   // The peer is too slow: end with `status`, if the peer takes it.
   virtual void OnTooSlow(const absl::Status& status) = 0;
-  // Others need its resources: end with `status` soon, or OnTooSlow follows.
+  // Other streams need its place: end with `status` soon, or OnTooSlow follows.
   virtual void OnDisplaced(const absl::Status& status) = 0;
   // Level ISLAND: the contribution's blocks can be merged now.
   virtual void OnLiveMerge() {}
-  // Level ISLAND: what was merged is discarded and must be pushed again.
+  // Level ISLAND: the merged blocks are discarded and must be pushed again.
   virtual void OnRestart() {}
   // Level ISLAND: the block that had to wait was merged.
   virtual void OnTaken() {}
@@ -95,7 +95,7 @@ class PushWaiters {
   void SettleSlot(int32_t slot, const absl::Status& status);
   // The slots of all listed streams, except imports.
   std::set<int32_t> Slots();
-  // Calls `event` on all streams of `key`, which go on waiting.
+  // Calls `event` on all streams of `key`, which continue to wait.
   void Tell(const ContributionKey& key, void (PushWaiter::*event)());
 
  private:

@@ -32,10 +32,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/flags/flags.h"
 #include "base/host_port/host_port.h"
+#include "base/net/socket.h"
 #include "base/status/status_macros.h"
 #include "tests/benchmarks/child_process.h"
 #include "worker/collective/local/local_world.h"
-#include "worker/collective/tcp/socket.h"
 #include "worker/collective/tcp/tcp_world.h"
 
 namespace atl::benchmarks {
@@ -226,10 +226,8 @@ class Children {
 
 absl::Status StartOurs(const Flags& flags, int ranks, bool encrypted,
                        Children& ours) {
-  ASSIGN_OR_RETURN(UniqueFd listener,
-                   collective::Listen({"127.0.0.1", 0}));
-  ASSIGN_OR_RETURN(const HostPort at,
-                   collective::LocalEndpoint(listener.get()));
+  ASSIGN_OR_RETURN(UniqueFd listener, net::Listen({"127.0.0.1", 0}));
+  ASSIGN_OR_RETURN(const HostPort at, net::LocalAddress(listener.get()));
   if (fcntl(listener.get(), F_SETFD, 0) != 0) {
     return absl::InternalError("fcntl");
   }
@@ -300,10 +298,8 @@ absl::Status RunProcesses(const Flags& flags, int ranks, ProcessTimes& times) {
 // Seconds from the first dial until all ranks of a world, each a thread, are
 // connected: handshakes, joins, and the connections between ranks.
 absl::StatusOr<double> TimeRendezvous(int ranks, bool encrypted) {
-  ASSIGN_OR_RETURN(UniqueFd listener,
-                   collective::Listen({"127.0.0.1", 0}));
-  ASSIGN_OR_RETURN(const HostPort at,
-                   collective::LocalEndpoint(listener.get()));
+  ASSIGN_OR_RETURN(UniqueFd listener, net::Listen({"127.0.0.1", 0}));
+  ASSIGN_OR_RETURN(const HostPort at, net::LocalAddress(listener.get()));
   std::vector<std::unique_ptr<collective::TcpWorld>> worlds(ranks);
   std::vector<absl::Status> statuses(ranks);
   std::vector<std::thread> threads;

@@ -64,7 +64,7 @@
 namespace atl::benchmarks {
 namespace {
 
-struct Flags {
+struct Flags : ClusterFlags {
   bool json = false;
   int64_t mib = 256;
   int repetitions = 5;
@@ -72,15 +72,9 @@ struct Flags {
   std::vector<std::string> durabilities = {"island", "process"};
   std::vector<std::string> cases = {"f32_nesterov", "int8_bf16"};
   bool gloo = true;
-  std::string directory;
-  std::string coordinator_binary = "coordinator/atoll-coordinator";
-  std::string server_binary = "server/atoll-server";
   std::string gloo_binary = "tests/benchmarks/gloo_ring";
-  std::string role;
-  int index = 0;
   int island_count = 0;
   int port = 0;
-  std::string coordinator;
 
   int64_t element_count() const { return mib << 18; }
   double gigabytes() const { return 4e-9 * static_cast<double>(mib << 18); }
@@ -544,17 +538,10 @@ int Main(int argc, char** argv) {
   app.Add("--cases", flags.cases, "any of f32_nesterov and int8_bf16")
       .Check(flags::IsMember({"f32_nesterov", "int8_bf16"}));
   app.Add("--gloo", flags.gloo, "Also measure Gloo's ring");
-  const char* temporary = getenv("TEST_TMPDIR");
-  flags.directory = temporary != nullptr ? temporary : "/tmp";
-  app.Add("--dir", flags.directory, "Directory for the servers' files");
-  app.Add("--coordinator-binary", flags.coordinator_binary, "");
-  app.Add("--server-binary", flags.server_binary, "");
+  AddClusterFlags(app, flags);
   app.Add("--gloo-binary", flags.gloo_binary, "");
-  app.Add("--role", flags.role).Hidden();
-  app.Add("--index", flags.index).Hidden();
   app.Add("--island-count", flags.island_count).Hidden();
   app.Add("--port", flags.port).Hidden();
-  app.Add("--coordinator", flags.coordinator).Hidden();
   if (const auto end = app.ParseOrEnd(argc, argv)) return *end;
   // A write to an ended child is an error; it must not kill this process.
   signal(SIGPIPE, SIG_IGN);

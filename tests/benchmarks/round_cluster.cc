@@ -1,5 +1,6 @@
 #include "tests/benchmarks/round_cluster.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -8,8 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/status/status_macros.h"
-#include "coordinator/client/operator_client.h"
+#include "coordinator/client/client.h"
 #include "tests/benchmarks/vectors.h"
 
 namespace atl::benchmarks {
@@ -98,17 +100,27 @@ absl::StatusOr<std::string> StartService(const std::string& directory,
 
 absl::Status CreateRun(const std::string& address,
                        const ClusterOptions& options) {
-  coordinator::OperatorClientOptions client_options;
+  coordinator::ClientOptions client_options;
   client_options.address = address;
-  ASSIGN_OR_RETURN(auto client,
-                   coordinator::MakeOperatorClient(client_options));
+  ASSIGN_OR_RETURN(auto client, coordinator::MakeClient(client_options));
   v1::CreateRunRequest request;
   request.set_run_id("round");
   *request.mutable_spec() = MakeSpec(options);
-  return client->CreateRun(request).status();
+  return client->Call(&v1::RunService::Stub::CreateRun, request).status();
 }
 
 }  // namespace
+
+void AddClusterFlags(flags::Command& app, ClusterFlags& flags) {
+  const char* temporary = getenv("TEST_TMPDIR");
+  flags.directory = temporary != nullptr ? temporary : "/tmp";
+  app.Add("--dir", flags.directory, "Directory for the servers' files");
+  app.Add("--coordinator-binary", flags.coordinator_binary, "");
+  app.Add("--server-binary", flags.server_binary, "");
+  app.Add("--role", flags.role).Hidden();
+  app.Add("--index", flags.index).Hidden();
+  app.Add("--coordinator", flags.coordinator).Hidden();
+}
 
 RoundCluster::~RoundCluster() {
   islands_.clear();

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "atoll/v1/run.pb.h"
+#include "base/flags/flags.h"
 #include "tests/benchmarks/child_process.h"
 
 namespace atl::benchmarks {
@@ -41,6 +42,18 @@ struct ClusterOptions {
   // Command of an island; Start adds --index and --coordinator.
   std::vector<std::string> island_command;
 };
+
+// Flags of a program that starts clusters, and itself as their islands.
+struct ClusterFlags {
+  std::string directory;  // TEST_TMPDIR, or /tmp.
+  std::string coordinator_binary = "coordinator/atoll-coordinator";
+  std::string server_binary = "server/atoll-server";
+  // With which it starts itself.
+  std::string role;
+  int index = 0;
+  std::string coordinator;
+};
+void AddClusterFlags(flags::Command& app, ClusterFlags& flags);
 
 class RoundCluster {
  public:

@@ -54,20 +54,14 @@ namespace {
 
 constexpr int64_t kBlockElements = 4096;
 
-struct Flags {
+struct Flags : ClusterFlags {
   bool json = false;
   int64_t megabytes = 3200;  // Millions of bytes.
   int islands = 6;
   int rounds = 10;
   std::vector<std::string> durabilities = {"island", "process"};
   bool force = false;
-  std::string directory;
-  std::string coordinator_binary = "coordinator/atoll-coordinator";
-  std::string server_binary = "server/atoll-server";
-  // Flags with which the benchmark starts itself as an island.
-  std::string role;
-  int index = 0;
-  std::string coordinator;
+  // Files with which the benchmark starts itself as an island.
   std::string gradient;
   std::string parameters;
 
@@ -341,14 +335,7 @@ int Main(int argc, char** argv) {
       .Check(flags::IsMember({"island", "process", "machine"}));
   app.AddFlag("--force", flags.force,
               "Try where memory or disk seem too small");
-  const char* temporary = getenv("TEST_TMPDIR");
-  flags.directory = temporary != nullptr ? temporary : "/tmp";
-  app.Add("--dir", flags.directory, "Directory for the server's files");
-  app.Add("--coordinator-binary", flags.coordinator_binary, "");
-  app.Add("--server-binary", flags.server_binary, "");
-  app.Add("--role", flags.role).Hidden();
-  app.Add("--index", flags.index).Hidden();
-  app.Add("--coordinator", flags.coordinator).Hidden();
+  AddClusterFlags(app, flags);
   app.Add("--gradient", flags.gradient).Hidden();
   app.Add("--parameters", flags.parameters).Hidden();
   if (const auto end = app.ParseOrEnd(argc, argv)) return *end;

@@ -18,7 +18,6 @@
 
 #include "gtest/gtest.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
-#include "server/merge/kernel_table.h"
 
 namespace atl::server {
 namespace {
@@ -40,7 +39,7 @@ class Ours {
     tile.gradient = g.data();
     tile.theta = theta_.data();
     for (int i = 0; i < 2; ++i) tile.state[i] = state_[i].data();
-    optimizer_->Step(FastOuterKernels(), tile);
+    optimizer_->Step(tile);
   }
   const std::vector<float>& theta() const { return theta_; }
 

@@ -27,7 +27,6 @@
 #include "gtest/gtest.h"
 #include "server/core/merge/gram_sums.h"
 #include "server/core/merge/merge_rule.h"
-#include "server/merge/kernel_table.h"
 
 namespace atl {
 namespace {
@@ -55,15 +54,13 @@ class Merger {
     for (auto& row : x) rows.push_back(row.data());
     std::vector<float> g(kElements);
     if (rule_->takes_rows()) {
-      rule_->MergeRows(server::FastMergeKernels(), kElements, n, rows.data(),
-                       g.data());
+      rule_->MergeRows(kElements, n, rows.data(), g.data());
       return g;
     }
     std::vector<float> factors(n, 1.0f / n);
     if (verdict_ != nullptr) factors = Judge(rows);
     for (int i = 0; i < n; ++i) {
-      rule_->Add(server::FastMergeKernels(), i, factors[i], kElements, rows[i],
-                 g.data());
+      rule_->Add(i, factors[i], kElements, rows[i], g.data());
     }
     return g;
   }
@@ -75,9 +72,8 @@ class Merger {
     server::GramSums sums(1, n), second(1, n);
     std::vector<const float*> upper;
     for (const float* row : rows) upper.push_back(row + kElements / 2);
-    sums.AddBlock(server::FastMergeKernels(), 0, kElements / 2, rows.data());
-    second.AddBlock(server::FastMergeKernels(), 0, kElements - kElements / 2,
-                    upper.data());
+    sums.AddBlock(0, kElements / 2, rows.data());
+    second.AddBlock(0, kElements - kElements / 2, upper.data());
     sums += second;
     coordinator::VerdictInput input;
     input.weights.assign(n, 1.0 / n);

@@ -19,13 +19,15 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "atoll/v1/run_service.grpc.pb.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/io/testing/fake_file_system.h"
 #include "base/metrics/metrics.h"
 #include "base/rpc/channel.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
-#include "coordinator/client/operator_client.h"
+#include "coordinator/client/client.h"
 #include "coordinator/client/server_control_client.h"
 #include "coordinator/service/event_loop.h"
 #include "coordinator/service/listeners.h"
@@ -84,7 +86,7 @@ class MeasuredControl : public coordinator::ServerControlClient {
 
 struct Server {
   FakeFileSystem fs;
-  std::unique_ptr<coordinator::OperatorClient> runs;
+  std::unique_ptr<coordinator::Client> runs;
   std::unique_ptr<MeasuredControl> control;
   Metrics metrics;
   std::unique_ptr<server::ParameterServer> server;
@@ -159,7 +161,7 @@ class World {
     v1::GetRunStateRequest request;
     request.set_run_id(kRun);
     const absl::StatusOr<v1::GetRunStateResponse> state =
-        runs_->GetRunState(request);
+        runs_->Call(&v1::TrainingStateService::Stub::GetRunState, request);
     EXPECT_TRUE(state.ok()) << state.status();
     if (!state.ok()) return "";
     EXPECT_EQ(state->run().state(), v1::RUN_STATE_COMPLETED);
@@ -209,15 +211,15 @@ class World {
     ASSIGN_OR_RETURN(loop_, coordinator::EventLoop::Start(loop));
     ASSIGN_OR_RETURN(listeners_, coordinator::Listeners::Start(*loop_, {}));
     listeners_->SetServing(true);
-    coordinator::OperatorClientOptions runs;
+    coordinator::ClientOptions runs;
     runs.address = address();
     runs.channel = rpc::MakeChannelOptions(rpc::ChannelKind::kControl, {});
-    ASSIGN_OR_RETURN(runs_, coordinator::MakeOperatorClient(runs));
+    ASSIGN_OR_RETURN(runs_, coordinator::MakeClient(runs));
     for (int i = 0; i < kServers; ++i) RETURN_IF_ERROR(StartServer(i));
     v1::CreateRunRequest request;
     request.set_run_id(kRun);
     *request.mutable_spec() = spec_;
-    return runs_->CreateRun(request).status();
+    return runs_->Call(&v1::RunService::Stub::CreateRun, request).status();
   }
 
   absl::Status StartServer(int index) {
@@ -235,7 +237,7 @@ class World {
       v1::GetRunRequest request;
       request.set_run_id(run_id);
       ASSIGN_OR_RETURN(const v1::GetRunResponse response,
-                       runs_->GetRun(request));
+                       runs_->Call(&v1::RunService::Stub::GetRun, request));
       return response.run();
     };
     ASSIGN_OR_RETURN(one.server, server::ParameterServer::Start(
@@ -293,7 +295,7 @@ class World {
   coordinator::MemoryLogStore store_;
   std::unique_ptr<coordinator::EventLoop> loop_;
   std::unique_ptr<coordinator::Listeners> listeners_;
-  std::unique_ptr<coordinator::OperatorClient> runs_;
+  std::unique_ptr<coordinator::Client> runs_;
   std::vector<std::unique_ptr<Server>> servers_;
 };
 

@@ -51,9 +51,9 @@ def _core(path, program):
     forbidden += [(_THREADS, 'a core has no threads'),
                   (_FILES, 'a core does no I/O'),
                   (r'^random$', 'random numbers are counter-based and keyed')]
-  allowed = _PURE_OURS + '|' + _own(program, 'core')
+  allowed = _PURE_OURS + '|' + _own(program, 'core', 'kernels')
   if is_test(path):
-    allowed += '|^base/fuzz/'
+    allowed += '|^base/testing/'
   return Room('core', allowed, forbidden)
 
 

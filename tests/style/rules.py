@@ -6,6 +6,7 @@
 import collections
 import re
 
+import phrases
 import precompiled
 import rooms
 import source_text
@@ -301,7 +302,8 @@ def packages_have_tests(files):
     if 'default_testonly = True' in text:
       continue
     sources = [other for other in files if other.endswith('.cc') and
-               other.rpartition('/')[0] == folder and not rooms.is_test(other)]
+               other.rpartition('/')[0] == folder and
+               not other.endswith('/main.cc') and not rooms.is_test(other)]
     library = re.search(r'^cc_(library|room)\(\n', text, re.M)
     if not sources or not library or re.search(r'^\w+_test\(', text, re.M):
       continue
@@ -380,13 +382,19 @@ def own_includes(files):
                     '%s: include %s, here or in a header' % (name, header))
 
 
+def plain_phrases(files):
+  """Across files: no phrase that plain English avoids becomes more frequent."""
+  for path, line, message in phrases.excess(files):
+    yield Violation(path, line, 'phrase', message)
+
+
 PER_FILE = [
     includes_by_room, banned_calls, sizes, public_methods, manuals, flags,
     todos, foreign_paths, build_files, bazel_options, headers, protos
 ]
 PER_TREE = [
     packages_have_tests, folders_are_small, folders_say_what_they_hold,
-    no_circles, own_includes
+    no_circles, own_includes, plain_phrases
 ]
 
 

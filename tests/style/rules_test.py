@@ -8,6 +8,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [_HERE, os.path.join(_HERE, '../integration')]
 
 from harness import cases  # pylint: disable=wrong-import-position
+import phrases  # pylint: disable=wrong-import-position
 import rules  # pylint: disable=wrong-import-position
 import source_text  # pylint: disable=wrong-import-position
 import tree  # pylint: disable=wrong-import-position
@@ -64,8 +65,8 @@ class IncludesTest(unittest.TestCase):
   def test_a_cores_test_may_draw_random_inputs_and_share_between_threads(self):
     self.allows('server/core/merge/mean_test.cc', '<random>')
     self.allows('server/core/merge/mean_test.cc', '<thread>')
-    self.allows('server/core/merge/mean_test.cc', '"base/fuzz/mutator.h"')
-    self.refuses('server/core/merge/mean.cc', '"base/fuzz/mutator.h"')
+    self.allows('server/core/merge/mean_test.cc', '"base/testing/mutator.h"')
+    self.refuses('server/core/merge/mean.cc', '"base/testing/mutator.h"')
     self.refuses('server/core/merge/mean_test.cc', '<grpcpp/grpcpp.h>')
 
   def test_kernels_see_nothing_else_of_ours(self):
@@ -74,6 +75,8 @@ class IncludesTest(unittest.TestCase):
     self.allows('worker/engine/ops/cpu/ops.cc', '"oneapi/dnnl/dnnl.hpp"')
     self.allows('worker/engine/ops/cpu/ops.cc', '"base/codec/f32.h"')
     self.refuses('server/kernels/sum.cc', '"server/core/merge/merge_rule.h"')
+    self.allows('server/core/merge/mean.cc', '"server/kernels/sum.h"')
+    self.refuses('coordinator/core/round.cc', '"server/kernels/sum.h"')
     self.refuses('worker/engine/ops/cpu/ops.cc', '"worker/data/batch.h"')
     self.refuses('worker/engine/ops/cpu/ops.cc', '"base/rpc/channel.h"')
 
@@ -354,10 +357,10 @@ class SmallRulesTest(unittest.TestCase):
     self.assertEqual([], found('.bazelrc', '# never -ffast-math\n'))
 
   def test_a_header_says_what_it_is_and_is_guarded(self):
-    good = '// What.\n\n#pragma once\n\nvoid F();\n'
+    good = '// Why.\n\n#pragma once\n\nvoid F();\n'
     self.assertEqual([], found('base/a.h', good))
     self.assertEqual(1, len(found('base/a.h', good.replace('#pragma', '//'))))
-    self.assertEqual(1, len(found('base/a.h', good[9:])))
+    self.assertEqual(1, len(found('base/a.h', good[8:])))
 
   def test_everything_in_the_contract_has_a_comment(self):
     path = 'proto/atoll/v1/a.proto'
@@ -433,6 +436,80 @@ class OwnIncludesTest(unittest.TestCase):
              '// x\n#pragma once\n'
              '#include <regex>\n#endif\n'}
     self.assertEqual(1, len(self.found(files)))
+
+
+class PhrasesTest(unittest.TestCase):
+
+  def found(self, path, text):
+    """[(phrase, line)] in one file."""
+    return [(phrase, line)
+            for phrase, places in phrases.find({path: text}).items()
+            for _, line in places]
+
+  def finds(self, phrase, path, text, line):
+    self.assertEqual([(phrase, line)], self.found(path, text), text)
+
+  def test_a_sentence_has_a_subject(self):
+    of, who = list(phrases.find({}))[:2]
+    self.finds(of, 'base/a.h', 'int a;  // Of the last row.\n', 1)
+    self.finds(of, 'base/a.proto', '\n// Of two numbers the lower wins.\n', 2)
+    self.finds(of, 'base/a.py', 'a = 1  # Of a file.\n', 1)
+    self.finds(of, 'base/a.cc', '// Merges.\n// Of two\n// the lower.\n', 2)
+    self.finds(who, 'base/a.cc', '/* Ends. Whoever asks waits. */\n', 1)
+    self.finds(who, 'base/a.cu', '// Empty: What is left.\n', 1)
+    self.finds(who, 'base/a.py', '"""Ends.\n\nWho asks: a.\n"""\n', 3)
+    for text in ('// The sum Of it.\n', '// `What` is a name.\n',
+                 'const char* a = "Of it. What now?";\n'):
+      self.assertEqual([], self.found('base/a.cc', text), text)
+
+  def test_private_phrases_are_found_in_comments_and_in_texts(self):
+    for phrase, text in (
+        ('nobody', 'Nobody asks'), ('goes on', 'the run goes on'),
+        ('goes on', 'it cannot go on'), ('there is none', 'if there is none'),
+        ('no more', 'takes no more calls'), ('beside', 'a file beside it'),
+        ('is to', 'the run is to end'), ('that which', 'that which is left')):
+      self.finds(phrase, 'base/a.h', '\n  // ' + text + '.\n', 2)
+      self.finds(phrase, 'base/a.cc', 'F(\n"%s");\n' % text, 2)
+      self.finds(phrase, 'base/a.cc', 'F(R"(\n%s)");\n' % text, 2)
+      self.finds(phrase, 'base/a.py', '"""A.\n\n%s."""\n' % text, 3)
+    for text in ('no more bytes than', 'no more than', 'go on the list',
+                 'what is `nobody`', 'besides', 'it is today'):
+      self.assertEqual([], self.found('base/a.h', '// %s.\n' % text), text)
+
+  def test_a_phrase_may_cross_lines(self):
+    self.finds('there is none', 'base/a.h',
+               '\n// null if there\n// is none.\n', 2)
+    self.finds('there is none', 'base/a.cc',
+               'F("if there "\n  "is none");\n', 1)
+    self.assertEqual([], self.found('base/a.cc', 'F("there ", "is none");\n'))
+    self.assertEqual([], self.found(
+        'base/a.h', 'int a;  // there\n// is none\n'))
+
+  def test_the_product_alone_is_checked(self):
+    text = '// Nobody asks.\n'
+    for path in ('base/a_test.cc', 'tests/a.py', 'base/testing/a.h',
+                 'base/a.md'):
+      self.assertEqual([], self.found(path, text), path)
+
+  def test_one_place_more_than_the_limit_fails_and_lists_all(self):
+    files = {'base/a.proto': '// Nobody asks.\n',
+             'base/b.proto': '\n// It asks nobody.\n'}
+    self.assertEqual([], list(phrases.excess(files, {'nobody': 2})))
+    places = [p[:2] for p in phrases.excess(files, {'nobody': 1})]
+    self.assertEqual([('base/a.proto', 1), ('base/b.proto', 2)], places)
+
+  def test_a_limit_that_is_too_high_is_told(self):
+    files = {'base/a.proto': '// Nobody asks.\n'}
+    self.assertEqual([], phrases.slack(files, {'nobody': 1}))
+    lower = phrases.slack(files, {'nobody': 3})
+    self.assertEqual(1, len(lower))
+    self.assertIn('from 3 to 1', lower[0])
+
+  def test_the_rules_count_phrases(self):
+    text = '// It asks nobody.\n' * (phrases.LIMITS['nobody'] + 1)
+    self.assertEqual(phrases.LIMITS['nobody'] + 1,
+                     len(found('base/a.proto', text, 'phrase')))
+    self.assertEqual(0, len(found('base/a.proto', text[19:], 'phrase')))
 
 
 class TreeTest(unittest.TestCase):

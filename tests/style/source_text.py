@@ -41,6 +41,16 @@ def comments(text):
         yield first + offset, line
 
 
+def strings(text):
+  """Yields (line number, begin, end, content) of each string literal."""
+  for match in _TOKENS.finditer(text):
+    if match.group('string') or match.group('raw'):
+      token = match.group(0)
+      begin, end = '()' if match.group('raw') else '""'
+      yield (text.count('\n', 0, match.start()) + 1, *match.span(),
+             token[token.index(begin) + 1:token.rindex(end)])
+
+
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.M)
 
 

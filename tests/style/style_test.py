@@ -9,6 +9,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [_HERE, os.path.join(_HERE, '../integration')]
 
 from harness import cases  # pylint: disable=wrong-import-position
+import phrases  # pylint: disable=wrong-import-position
 import rules  # pylint: disable=wrong-import-position
 import tree  # pylint: disable=wrong-import-position
 
@@ -34,6 +35,8 @@ class StyleTest(unittest.TestCase):
       print('warning: %s:%d: [%s] %s' % v, file=sys.stderr)
     for v in violations:
       print('%s:%d: [%s] %s' % v, file=sys.stderr)
+    for line in phrases.slack(files):
+      print(line, file=sys.stderr)
     self.assertFalse(violations, '%d violations, above' % len(violations))
 
   def test_units_bzl_has_what_files_include(self):

@@ -1,4 +1,4 @@
-// Whether this program can compute on a device, for code that starts islands.
+// Tells code that starts islands whether this program can use a device.
 
 #pragma once
 

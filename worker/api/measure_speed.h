@@ -1,5 +1,5 @@
-// How fast this machine would train a run, from a few steps of a small model
-// like the run's.
+// Measures the speed at which this machine would train a run, by a few steps of
+// a small model like the run's.
 //
 // Thread-safe.
 

@@ -39,7 +39,7 @@ struct PublishOptions {
 };
 
 struct PublishResult {
-  std::string url;  // Of the manifest.
+  std::string url;  // The manifest's URL.
   std::string fingerprint;
   v1::DataFormat format = v1::DATA_FORMAT_UNSPECIFIED;
   int64_t file_count = 0;
@@ -47,7 +47,7 @@ struct PublishResult {
   int64_t token_count = 0;
   int64_t held_out_token_count = 0;
   int64_t uploaded_file_count = 0;   // The others were there.
-  int64_t smallest_token_count = 0;  // Of a file: bounds a run's windows.
+  int64_t smallest_token_count = 0;  // A file's: bounds a run's windows.
 };
 
 inline constexpr char kManifestName[] = "manifest.json";

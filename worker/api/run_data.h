@@ -1,4 +1,4 @@
-// What follows from a run's data for its spec.
+// The fields of a run's spec that follow from its data.
 
 #pragma once
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/io/posix_file_system.h"
 #include "base/layout/external_model.h"
 #include "base/metrics/metrics.h"
@@ -17,7 +18,7 @@
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
-#include "coordinator/client/operator_client.h"
+#include "coordinator/client/client.h"
 #include "worker/engine/device/device_spec.h"
 #include "worker/engine/device/devices.h"
 #include "worker/island/group/device.h"
@@ -244,7 +245,7 @@ absl::StatusOr<IslandProgress> RunIsland(
   ASSIGN_OR_RETURN(
       const std::unique_ptr<coordinator::IslandControlClient> client,
       coordinator::MakeIslandControlClient(client_options));
-  coordinator::OperatorClientOptions run_options;
+  coordinator::ClientOptions run_options;
   run_options.address = options.coordinator_address;
   run_options.channel = control;
   run_options.on_waiting = [](absl::string_view peer,
@@ -252,9 +253,8 @@ absl::StatusOr<IslandProgress> RunIsland(
     LOG(WARNING) << peer << " has not answered yet: " << why
                  << "; waiting up to " << patience << ", then asking again";
   };
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<coordinator::OperatorClient> operator_client,
-      coordinator::MakeOperatorClient(run_options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<coordinator::Client> operator_client,
+                   coordinator::MakeClient(run_options));
   IslandLinks links;
   links.coordinator = client.get();
   links.file_system = &PosixFileSystem();
@@ -262,7 +262,7 @@ absl::StatusOr<IslandProgress> RunIsland(
     v1::GetRunRequest request;
     request.set_run_id(options.run_id);
     absl::StatusOr<v1::GetRunResponse> response =
-        operator_client->GetRun(request);
+        operator_client->Call(&v1::RunService::Stub::GetRun, request);
     if (absl::IsUnavailable(response.status())) {
       operator_client->WaitForConnection(kConnectionWait);
     }

@@ -55,7 +55,7 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
   }
   trainer_options.data.stop = options.stop;
   trainer_options.check_fingerprint = false;
-  trainer_options.waits_for_data = true;
+  trainer_options.wait = BatchReader::Wait::kYes;
   trainer_options.make_trainer =
       [&devices](const engine::TrainerOptions& trainer) {
         return MakeTrainerOn(*devices, trainer);

@@ -19,7 +19,7 @@ namespace atl::worker {
 struct TrainAloneProgress {
   int64_t step = 0;        // Inner steps done.
   int64_t step_count = 0;  // Inner steps to do.
-  double loss = 0;         // Of the last step, nats a token.
+  double loss = 0;         // The last step's, nats a token.
   double tokens_per_second = 0;
   // Held-out loss, when the run's evaluation is due.
   std::optional<double> validation_loss;

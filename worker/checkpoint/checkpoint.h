@@ -35,7 +35,7 @@ namespace atl::worker {
 
 struct CheckpointFiles {
   std::string parameters_sha256;  // As ParametersSha256.
-  int64_t size_bytes = 0;         // Of all files.
+  int64_t size_bytes = 0;         // Sum over all files.
 };
 
 // Default longest weight file: 5 GB, as in other tools.

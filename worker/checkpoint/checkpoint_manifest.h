@@ -29,12 +29,12 @@ struct CheckpointSource {
   std::string run_uid;  // Empty: from no run, or an older version wrote it.
   int64_t run_epoch = 0;
   int64_t commit_seq = 0;
-  int64_t version = 0;  // Of fragment 0.
+  int64_t version = 0;  // The version of fragment 0.
 };
 
 struct CheckpointManifest {
   struct File {
-    std::string name;  // Of a file in the directory, without "/".
+    std::string name;  // A file name in the directory, without "/".
     int64_t size_bytes = 0;
     std::string sha256;  // 64 lower-case hex digits.
   };

@@ -15,9 +15,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/fuzz/mutator.h"
 #include "base/io/posix_file_system.h"
 #include "base/layout/digest.h"
+#include "base/testing/mutator.h"
 #include "gtest/gtest.h"
 #include "worker/checkpoint/model_config_file.h"
 

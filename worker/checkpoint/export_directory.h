@@ -48,7 +48,7 @@ inline constexpr char kWeightsName[] = "model.safetensors";
 inline constexpr char kWeightIndexName[] = "model.safetensors.index.json";
 
 struct ExportDirectoryOptions {
-  std::vector<std::string> names;  // Of the new files, without the manifest.
+  std::vector<std::string> names;  // The new files, without the manifest.
   CheckpointSource source;
   bool replaces_other = false;  // Another run's or commit's export.
 };
@@ -111,7 +111,7 @@ class ExportDirectory {
   std::unique_ptr<OpenDirectory> opened_;
   UniqueFd lock_;        // Invalid until it is locked.
   std::string left_id_;  // As id_, of an export that crashed.
-  std::string id_;       // In the temporary names; empty: there are none.
+  std::string id_;       // In temporary names; empty: no names yet.
   std::optional<CheckpointManifest> before_;  // The directory's manifest.
 };
 

@@ -1,5 +1,5 @@
 // Hugging Face's config.json and generation_config.json for llama, gpt2 and
-// mixtral. Dropout is ignored: there is none here. Pure. Thread-safe.
+// mixtral. Dropout is ignored: our models have none. Pure. Thread-safe.
 
 #pragma once
 

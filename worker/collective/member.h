@@ -66,7 +66,7 @@ class Member : public Collective {
 
   // The piece that rank `from` sends to `to`, in `from`'s call.
   Piece Outgoing(const Call& call, Moves moves, int from, int to) const;
-  // Where `to` receives from `from`, in `to`'s call.
+  // Returns where `to` receives from `from`, in `to`'s call.
   Piece Incoming(const Call& call, Moves moves, int to, int from) const;
   absl::Status Move(const Call& call, Moves moves, bool local,
                     absl::Time deadline);

@@ -1,6 +1,6 @@
-// How one rank reaches the ranks of its group in other processes. An interface,
-// implemented in tcp/. Two ranks of a group have one byte stream in each
-// direction; a call's header precedes its bytes.
+// The way from one rank to the ranks of its group in other processes. An
+// interface, implemented in tcp/. Two ranks of a group have one byte stream in
+// each direction; a call's header precedes its bytes.
 
 #pragma once
 
@@ -69,7 +69,7 @@ class RemoteLinks {
   virtual void Wake() = 0;
 };
 
-// How a process reaches the other processes of its world. Thread-safe.
+// The way from a process to the other processes of its world. Thread-safe.
 class RemoteWorld {
  public:
   virtual ~RemoteWorld() = default;

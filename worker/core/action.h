@@ -124,14 +124,14 @@ struct AppliedAnswer {
 // One fragment's local parameters in a streaming run's local checkpoint.
 struct SavedTrack {
   int32_t fragment = 0;
-  int64_t local_version = 0;  // Of the anchor; in flight: before the answer.
+  int64_t local_version = 0;  // The anchor's; in flight: before the answer.
   int64_t since_step = 0;     // Clock at the previous push, or at the begin.
   int64_t data_begin = 0;     // First window after that.
-  int64_t seq = 0;            // Of the contribution in flight; 0: none.
+  int64_t seq = 0;            // The contribution in flight; 0: none.
   int64_t push_step = 0;      // Clock at its push.
 };
 
-// What the loop needs to know of a local checkpoint.
+// The facts of a local checkpoint that the loop needs.
 struct SaveSummary {
   std::string run_id;
   int64_t run_epoch = 0;
@@ -150,7 +150,7 @@ struct SaveSummary {
   int64_t clock = 0;
   int64_t rate_offset = 0;
   std::vector<SavedTrack> tracks;
-  bool records_follow = false;  // Of a whole save: later pushes have records.
+  bool records_follow = false;  // A whole save's: later pushes have records.
 };
 
 }  // namespace atl::worker

@@ -80,8 +80,8 @@ class ContributionEncoder {
   // Keys of contributions whose outcome matters and is unknown.
   std::vector<v1::ContributionKey> Pending() const;
 
-  // What a local checkpoint must hold: one entry for each fragment that was
-  // encoded, in order; empty without error feedback.
+  // The residuals that a local checkpoint must hold: one entry for each
+  // fragment that was encoded, in order; empty without error feedback.
   std::vector<FeedbackView> Feedback() const;
   // Restores Feedback(). DATA_LOSS: wrong layout, or no error feedback here.
   absl::Status Restore(const FeedbackView& saved);
@@ -94,7 +94,7 @@ class ContributionEncoder {
     std::vector<codec::BlockRun> runs;
     std::vector<int32_t> element_counts;
     std::optional<codec::ErrorFeedback> feedback;
-    std::optional<v1::ContributionKey> key;  // Of the newest contribution.
+    std::optional<v1::ContributionKey> key;  // The newest contribution.
     std::vector<float> scratch;  // Lossy codecs without error feedback.
   };
 

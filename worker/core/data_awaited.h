@@ -26,9 +26,7 @@ inline absl::Status DataAwaited(absl::string_view message,
 }
 
 inline bool IsDataAwaited(const absl::Status& status) {
-  if (!absl::IsUnavailable(status)) return false;
-  const std::optional<ErrorReason> reason = GetReason(status);
-  return reason.has_value() && reason->reason == kDataAwaited;
+  return absl::IsUnavailable(status) && HasReason(status, kDataAwaited);
 }
 
 // The `file` of a status of DataAwaited; empty if it is not known.

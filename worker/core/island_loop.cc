@@ -19,8 +19,7 @@ constexpr size_t kEvaluatorCountMax = 8;
 
 // A server holds another run with this run_id.
 bool IsOtherRun(const absl::Status& status) {
-  const std::optional<ErrorReason> reason = GetReason(status);
-  return reason.has_value() && reason->reason == "OTHER_RUN";
+  return HasReason(status, "OTHER_RUN");
 }
 
 bool NeverRetry(const absl::Status& status) {
@@ -156,7 +155,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
   lane.awaited_file = awaits ? AwaitedFile(status) : "";
   lane.backing_off = IsDataAwaited(status) ? awaits : !status.ok();
   const bool is_finite = !FindNotFinite(status).has_value();
-  // What follows is no repetition.
+  // The action after this failure is another one, so it needs no backoff.
   if (!is_finite) lane.backing_off = false;
   lane.running.reset();
   if (IsDataAwaited(status)) return Settle();  // It has changed nothing.
@@ -401,7 +400,7 @@ void IslandLoop::Settle() {
   NoteWanted();
 }
 
-// What is contributed is in the run, though its parameters are lost.
+// The run has the island's contributions, although their parameters are lost.
 void IslandLoop::SettleRecovery() {
   for (const v1::ContributionOutcome& outcome : plan_.outcomes()) {
     if (outcome.key().run_epoch() != run_epoch_) continue;

@@ -47,19 +47,19 @@ class IslandLoop {
 
   // --- News ---
 
-  // Also after every later Join.
+  // The answer to a Join. Called after every Join.
   void OnJoined(const v1::JoinResponse& response);
   // Drops plans older than the newest one seen.
   void OnPlan(const v1::IslandPlan& plan);
-  // `why` is set while the coordinator does not take this island, for how long
-  // nobody knows: every wait names it.
+  // `why` is set while the coordinator does not accept this island for an
+  // unknown time: every wait names it.
   void OnConnection(bool up, std::string why = "");
   // The island was refused or fenced, or never reached the coordinator.
   void OnRefused(absl::Status status);
   // First: leave cleanly. Second: finish at once.
   void OnStopRequested() { ++stop_count_; }
-  // The island's user pauses it, and why: it begins no inner step, no round and
-  // no evaluation. Transfers go on. Empty: it may train.
+  // The island's user pauses it for `reason`: it begins no inner step, no round
+  // and no evaluation. Transfers continue. Empty: it may train.
   void OnHold(std::string reason) { hold_ = std::move(reason); }
   // The island's user ends it: it begins no other round, contributes the one in
   // progress (unless it is on hold, or its data does not come), waits for the
@@ -91,7 +91,7 @@ class IslandLoop {
   v1::Outcome FindOutcome(const v1::ContributionKey& key) const;
   // True if the contribution `seq` of `at` needs nothing more from us.
   bool IsDecided(const AnchoredFragment& at, int64_t seq) const;
-  // Which slot evaluates `version`, for the local checkpoint.
+  // Returns which slot evaluates `version`, for the local checkpoint.
   SaveSummary FindEvaluator(int64_t version) const;
   // The summary for the local checkpoint of `contribute`, a streaming run's.
   SaveSummary StreamSave(const Action& contribute) const;
@@ -126,7 +126,7 @@ class IslandLoop {
     std::vector<Part> parts;
   };
   struct Evaluator {
-    int32_t index = -1;  // Of this slot in the open round; -1: not in it.
+    int32_t index = -1;  // This slot's index in the open round; -1: not in it.
     int32_t count = 0;
   };
 
@@ -140,7 +140,6 @@ class IslandLoop {
     std::optional<Action> running;
   };
   static size_t Index(Lane lane) { return static_cast<size_t>(lane); }
-  // The lane that does actions of `kind`.
   Lane FindLane(ActionKind kind) const;
 
   PlanView View() const {
@@ -201,7 +200,6 @@ class IslandLoop {
   bool ShowDue() const;
   bool HeldAll() const;
   Action Wait(std::string reason, Lane lane = Lane::kTraining) const;
-  // The version that would be evaluated.
   int64_t EvaluatedVersion() const;
 
   // Async runs: island_loop_async.cc.
@@ -225,7 +223,7 @@ class IslandLoop {
   bool finishing_ = false;
   bool last_contributed_ = false;  // Streaming: after OnFinish().
   bool left_ = false;
-  // What the coordinator is told before a finish with `refused_`; empty: nothing.
+  // The coordinator gets it before a finish with `refused_`; may be empty.
   std::string leave_reason_;
   std::optional<absl::Status> refused_;
 

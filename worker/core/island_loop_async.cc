@@ -1,5 +1,5 @@
 // Async runs: an island waits only for the outcome of its own contribution,
-// then takes the newest version and goes on. It ignores other commits.
+// then continues from the newest version. It ignores other commits.
 
 #include <algorithm>
 #include <cstdint>

@@ -294,7 +294,7 @@ std::optional<Action> IslandLoop::NextEvaluation() const {
 }
 
 Action IslandLoop::NextRecovery() const {
-  if (recovery_.drop_due()) return Wait("waiting for what is contributed");
+  if (recovery_.drop_due()) return Wait("waiting for contributions' outcomes");
   if (HeldAll() && recovery_.EvaluationDue(held_)) {
     if (AnchorBusy(Lane::kTraining, -1)) return Wait("a pull is not over");
     Action action = MakeEvaluation("its training was not finite");
@@ -365,8 +365,8 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseRound() const {
             [](const AnchoredFragment& a, const AnchoredFragment& b) {
               return a.fragment < b.fragment;
             });
-  // Windows that this island has read and that nobody merged are not read
-  // again, and neither are those that the data shard's previous owner read.
+  // Windows that this island has read are not read again, even if they were not
+  // merged. The same holds for those that the data shard's previous owner read.
   if (position_.has_value() && position_->first == round.data_shard) {
     round.data_begin = std::max(round.data_begin, position_->second);
   }

@@ -130,10 +130,10 @@ Action IslandLoop::NextStreaming() const {
   return action;
 }
 
-// Nothing more is contributed.
+// The island makes no further contribution.
 Action IslandLoop::NextInFinishingStream() const {
   if (stream_.InFlight(View())) {
-    return Wait("finishing: waiting for the outcome of what is contributed");
+    return Wait("finishing: waiting for the outcome of its contributions");
   }
   return MakeAction(ActionKind::kLeave, "its user has asked it to finish");
 }

@@ -733,7 +733,7 @@ TEST_F(StreamingLoopTest, FinishesAfterItsNextPushOnceNothingIsInFlight) {
   Pulls();
   EXPECT_EQ(Trace(),
             "apply f0 v1; train 3 @12; contribute #2 x4 [0,16) f1 v0; "
-            "wait(finishing: waiting for the outcome of what is contributed)");
+            "wait(finishing: waiting for the outcome of its contributions)");
   EXPECT_EQ(Pushes(), "push f1 #2; wait(there is nothing to push)");
   Commit(1, 2);
   Publish();
@@ -744,9 +744,8 @@ TEST_F(StreamingLoopTest, AFinishOnHoldWaitsOnlyForWhatIsInFlight) {
   PushFirst();
   loop_.OnHold("pause");
   loop_.OnFinish();
-  EXPECT_EQ(
-      NextLine(),
-      "wait(finishing: waiting for the outcome of what is contributed)");
+  EXPECT_EQ(NextLine(),
+            "wait(finishing: waiting for the outcome of its contributions)");
   Commit(0, 1);
   Publish();
   EXPECT_EQ(Trace(), "leave; finish");

@@ -1,4 +1,4 @@
-// What an island tells its coordinator when an error makes it leave.
+// The reason that an island gives its coordinator when an error makes it leave.
 //
 // The coordinator is another party. So it gets one of a few fixed texts: an
 // error's own message may name this machine's files, their sizes and digests.
@@ -12,7 +12,7 @@
 
 namespace atl::worker {
 
-// Why `status`, the error of an action of `kind`, ends the island.
+// Returns why `status`, the error of an action of `kind`, ends the island.
 absl::string_view GetLeaveReason(ActionKind kind, const absl::Status& status);
 
 }  // namespace atl::worker

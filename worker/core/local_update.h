@@ -27,8 +27,8 @@ void BlendIn(absl::Span<float> x, absl::Span<const float> v, float b);
 //   s   = lr (own + beta m')   Nesterov;   lr m'   momentum;   lr own   SGD
 //   P   = A - s
 //
-// A contains everything that the other islands pushed before. What they push
-// now arrives once, a round late. The paper's islands keep parameters and an
+// A contains everything that the other islands pushed before. Their present
+// pushes arrive once, a round late. The paper's islands keep parameters and an
 // outer optimizer state that lag by the others' last round, and step by their
 // fresh share and the others' last one. With SGD that is the same position,
 // because the servers made A from that last share. Adding the others' last

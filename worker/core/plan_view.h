@@ -1,5 +1,5 @@
-// What an island reads from its newest plan. Pure. Refers to its fields, which
-// must outlive it. Thread-compatible.
+// Queries of an island's newest plan. Pure. Refers to the plan, which must
+// outlive it. Thread-compatible.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// How long a pull stays useful during newer commits. Pure. Thread-safe.
+// Bounds the newer commits during which a pull stays useful. Pure. Thread-safe.
 
 #pragma once
 
@@ -9,12 +9,12 @@
 
 namespace atl::worker {
 
-// Versions that may be committed while an older one of `fragment` is being
-// pulled. A pull goes on as long as its result can be trained from, or can be
-// brought up to the newest version with the deltas that servers keep. Otherwise
-// an island that needs longer than a round to pull a replica would never
-// finish, and never join. An async island trains from what it pulled, so its
-// limit is the staleness bound.
+// Returns how many versions may be committed while an older one of `fragment`
+// is being pulled. A pull continues as long as the island can train from its
+// result, or can bring the result up to the newest version with the deltas that
+// servers keep. Otherwise an island that needs longer than a round to pull a
+// replica would never finish, and never join. An async island trains from what
+// it pulled, so its limit is the staleness bound.
 int64_t PullPatience(const v1::RunSpec& spec, const RunLayout& layout,
                      int32_t fragment);
 

@@ -1,5 +1,5 @@
-// What an island does after a step that was not finite: it drops its local
-// parameters and evaluates the anchors.
+// Recovers an island from a step that was not finite: the island drops its
+// local parameters and evaluates the anchors.
 //
 //   finite      it begins again from them; the third time in a row, with no
 //               merged contribution between, it leaves the run
@@ -41,11 +41,11 @@ class Recovery {
 
   // Local parameters must be dropped before anything is trained or evaluated.
   bool drop_due() const { return state_ == State::kDrop; }
-  // It may not train. All of its anchors are to be as new as the run.
+  // The island may not train until all of its anchors are as new as the run.
   bool is_held() const { return state_ != State::kNone; }
   // The anchors of versions `held` must be evaluated now.
   bool EvaluationDue(const std::vector<int64_t>& held) const;
-  // Why it waits, for people and the coordinator.
+  // Returns why it waits, for people and the coordinator.
   std::string hindrance() const;
   // OK, or why the island must leave.
   absl::Status leave() const;
@@ -55,9 +55,9 @@ class Recovery {
 
   State state_ = State::kNone;
   int count_ = 0;         // Times that it began again, or would have.
-  int64_t next_seq_ = 0;  // At the newest of them.
+  int64_t next_seq_ = 0;  // First seq after the newest failure.
   bool was_broken_ = false;  // The model was at fault before this evaluation.
-  std::string message_;          // Of the newest failure.
+  std::string message_;      // The newest failure's message.
   // Versions of anchors that are not finite; empty: none is known.
   std::vector<int64_t> broken_;
 };

@@ -34,7 +34,7 @@ class SaveReplay {
     size_t answer = 0;
     int64_t step = 0;
     int64_t step_count = 0;
-    int64_t version = 0;  // Of fragment 0.
+    int64_t version = 0;  // Version of fragment 0.
     int32_t data_shard = 0;
     int64_t data_position = 0;
   };

@@ -8,7 +8,7 @@
 // answer at that step. An elastic run applies it on arrival and waits only
 // after `max_ahead_steps` more. From push to apply the fragment is in flight;
 // several can be. If overlap > 0, a contribution is encoded and saved while
-// training goes on, one at a time. worker/DESIGN.md, "Streaming", says why a
+// training continues, one at a time. worker/DESIGN.md, "Streaming", says why a
 // restart gives the same bits.
 
 #pragma once
@@ -34,7 +34,7 @@ class Stream {
     int64_t seq = 0;
     int64_t anchor_version = 0;
     int64_t push_step = 0;
-    bool saved = true;  // Until then nothing of it is pushed.
+    bool saved = true;  // A contribution is pushed only once it is saved.
     bool pushed = false;
     bool refused = false;
   };
@@ -69,7 +69,7 @@ class Stream {
   void OnContributed(const Action& action);
   void OnApplied(const Action& action, const Position& position);
   void OnSaved(const Action& action);
-  // What was taken cannot be encoded.
+  // The contribution that was taken cannot be encoded.
   void OnUnsavable(const Action& action);
   void OnPushed(const Action& action, bool refused);
   // Something changed the island that no record repeats.
@@ -108,7 +108,7 @@ class Stream {
     bool expected = true;  // False: the open round excludes this island.
     bool open = false;
     int64_t step = 0;  // Clock at which it is due.
-    int64_t start_step = 0;  // Of its round, if that is open.
+    int64_t start_step = 0;  // Clock at the start of its round, if open.
     double weight = 1;
   };
 

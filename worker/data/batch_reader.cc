@@ -30,10 +30,10 @@ absl::StatusOr<BatchReader> BatchReader::Create(
   return reader;
 }
 
-absl::Status BatchReader::Append(int64_t offset, bool waits,
+absl::Status BatchReader::Append(int64_t offset, Wait wait,
                                  Batch& batch) const {
   std::vector<int32_t> window(sequence_length_ + 1);
-  if (!waits) {
+  if (wait == Wait::kNo) {
     RETURN_IF_ERROR(data_set_->Ready(offset, sequence_length_ + 1));
   }
   RETURN_IF_ERROR(data_set_->Read(offset, absl::MakeSpan(window)));
@@ -50,17 +50,7 @@ absl::Status BatchReader::Append(int64_t offset, bool waits,
 }
 
 absl::Status BatchReader::Read(int32_t data_shard, int64_t position,
-                               Batch& batch) const {
-  return ReadFrom(data_shard, position, /*waits=*/true, batch);
-}
-
-absl::Status BatchReader::TryRead(int32_t data_shard, int64_t position,
-                                  Batch& batch) const {
-  return ReadFrom(data_shard, position, /*waits=*/false, batch);
-}
-
-absl::Status BatchReader::ReadFrom(int32_t data_shard, int64_t position,
-                                   bool waits, Batch& batch) const {
+                               Batch& batch, Wait wait) const {
   if (data_shard < 0 || data_shard >= static_cast<int32_t>(orders_.size()) ||
       position < 0) {
     return absl::InvalidArgumentError(
@@ -74,28 +64,18 @@ absl::Status BatchReader::ReadFrom(int32_t data_shard, int64_t position,
       static_cast<int64_t>(batch.inputs.size()) / sequence_length_;
   for (int64_t i = done; i < batch_size_; ++i) {
     RETURN_IF_ERROR(
-        Append(orders_[data_shard].Offset(position + i), waits, batch));
+        Append(orders_[data_shard].Offset(position + i), wait, batch));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Batch> BatchReader::ReadEvaluation() const {
-  Batch batch;
-  RETURN_IF_ERROR(ReadHeldOut(/*waits=*/true, batch));
-  return batch;
-}
-
-absl::Status BatchReader::TryReadEvaluation(Batch& batch) const {
-  return ReadHeldOut(/*waits=*/false, batch);
-}
-
-absl::Status BatchReader::ReadHeldOut(bool waits, Batch& batch) const {
+absl::Status BatchReader::ReadEvaluation(Batch& batch, Wait wait) const {
   const TokenRange held_out = data_set_->validation();
   const std::vector<int64_t> offsets = EvaluationOffsets(
       held_out.size(), sequence_length_, evaluation_window_count_);
   const auto done = static_cast<size_t>(batch.inputs.size() / sequence_length_);
   for (size_t i = done; i < offsets.size(); ++i) {
-    RETURN_IF_ERROR(Append(held_out.begin + offsets[i], waits, batch));
+    RETURN_IF_ERROR(Append(held_out.begin + offsets[i], wait, batch));
   }
   return absl::OkStatus();
 }

@@ -35,22 +35,19 @@ class BatchReader {
   static absl::StatusOr<BatchReader> Create(std::unique_ptr<DataSet> data_set,
                                             const v1::RunSpec& spec);
 
-  // Fills `batch` with windows [position, position + B) of `data_shard`. Never
-  // waits for data that comes by URL, but returns DataAwaited
-  // (worker/core/data_awaited.h); a later call with the same batch and numbers
-  // continues.
+  // Whether a read waits for data that comes by URL. If not, it returns
+  // DataAwaited (worker/core/data_awaited.h) while some is missing, and a later
+  // call with the same batch continues.
+  enum class Wait { kNo, kYes };
+
+  // Fills `batch` with windows [position, position + B) of `data_shard`.
   // INVALID_ARGUMENT: a token is not in the vocabulary, or no such data shard.
   // Others as DataSet::Read.
-  absl::Status TryRead(int32_t data_shard, int64_t position,
-                       Batch& batch) const;
-  // The same, but waits.
-  absl::Status Read(int32_t data_shard, int64_t position, Batch& batch) const;
-
-  // The held-out windows of an evaluation: evaluation.batch_count batches.
-  // Empty if too little is held out.
-  absl::StatusOr<Batch> ReadEvaluation() const;
-  // The same. Never waits: DataAwaited as TryRead. `batch` is empty at first.
-  absl::Status TryReadEvaluation(Batch& batch) const;
+  absl::Status Read(int32_t data_shard, int64_t position, Batch& batch,
+                    Wait wait = Wait::kYes) const;
+  // Fills `batch`, empty at first, with the held-out windows of an evaluation:
+  // evaluation.batch_count batches. It stays empty if too little is held out.
+  absl::Status ReadEvaluation(Batch& batch, Wait wait = Wait::kYes) const;
   // Tells that an evaluation follows. Does not wait.
   void PrefetchEvaluation() const;
 
@@ -58,10 +55,7 @@ class BatchReader {
 
  private:
   BatchReader() = default;
-  absl::Status Append(int64_t offset, bool waits, Batch& batch) const;
-  absl::Status ReadFrom(int32_t data_shard, int64_t position, bool waits,
-                        Batch& batch) const;
-  absl::Status ReadHeldOut(bool waits, Batch& batch) const;
+  absl::Status Append(int64_t offset, Wait wait, Batch& batch) const;
 
   std::unique_ptr<DataSet> data_set_;
   std::vector<ShardOrder> orders_;  // By data shard.

@@ -72,12 +72,12 @@ TEST(BatchReaderTest, EvaluatesHeldOutTokensOnly) {
   const v1::RunSpec spec = Spec();
   const auto reader = BatchReader::Create(
       std::make_unique<CountingDataSet>(spec.data(), 240), spec);
-  const auto batch = reader->ReadEvaluation();
-  ASSERT_TRUE(batch.ok());
+  Batch batch;
+  ASSERT_TRUE(reader->ReadEvaluation(batch).ok());
   // 24 tokens held out: two windows of nine tokens that share one.
-  ASSERT_EQ(batch->inputs.size(), 16);
-  EXPECT_EQ(batch->inputs[0], 216);
-  EXPECT_EQ(batch->targets[15], 232);
+  ASSERT_EQ(batch.inputs.size(), 16);
+  EXPECT_EQ(batch.inputs[0], 216);
+  EXPECT_EQ(batch.targets[15], 232);
 }
 
 TEST(BatchReaderTest, RefusesTokensPastTheVocabulary) {

@@ -117,7 +117,6 @@ class ByFileDataSet : public DataSet {
                      ") are not in a data set of ", token_count_));
   }
 
-  // The piece with the token at `offset`.
   std::vector<Piece>::const_iterator FindPiece(int64_t offset) const {
     return std::upper_bound(pieces_.begin(), pieces_.end(), offset,
                             [](int64_t token, const Piece& p) {

@@ -120,33 +120,35 @@ TEST_F(ByFileDataSetTest, ABatchWaitsForEachOfItsFilesWithoutBlocking) {
   run.mutable_inner()->set_batch_size(2);
   const auto reader = BatchReader::Create(Make().value(), run);
   ASSERT_TRUE(reader.ok()) << reader.status();
+  constexpr auto kNoWait = BatchReader::Wait::kNo;
   Batch whole, pieces;
   ASSERT_TRUE(reader->Read(0, 0, whole).ok());
   asked_.missing = {0, 1, 2, 3};
   // The files of windows 0 and 1, in some order.
   const auto first = static_cast<int32_t>(whole.inputs[0] / 5);
   const auto second = 1 - first;
-  EXPECT_TRUE(IsDataAwaited(reader->TryRead(0, 0, pieces)));
+  EXPECT_TRUE(IsDataAwaited(reader->Read(0, 0, pieces, kNoWait)));
   asked_.missing.erase(first);
   asked_.opened.clear();
-  EXPECT_TRUE(IsDataAwaited(reader->TryRead(0, 0, pieces)));
-  EXPECT_TRUE(IsDataAwaited(reader->TryRead(0, 0, pieces)));
+  EXPECT_TRUE(IsDataAwaited(reader->Read(0, 0, pieces, kNoWait)));
+  EXPECT_TRUE(IsDataAwaited(reader->Read(0, 0, pieces, kNoWait)));
   asked_.missing.erase(second);
-  EXPECT_TRUE(reader->TryRead(0, 0, pieces).ok());
+  EXPECT_TRUE(reader->Read(0, 0, pieces, kNoWait).ok());
   EXPECT_EQ(pieces.inputs, whole.inputs);
   EXPECT_EQ(pieces.targets, whole.targets);
   // Windows that are read are not read again.
   EXPECT_EQ(asked_.opened, (std::vector<int32_t>{first, second}));
-  EXPECT_TRUE(reader->TryRead(0, 0, pieces).ok());
+  EXPECT_TRUE(reader->Read(0, 0, pieces, kNoWait).ok());
   EXPECT_EQ(pieces.inputs, whole.inputs);
 
-  Batch held_out;
-  EXPECT_TRUE(IsDataAwaited(reader->TryReadEvaluation(held_out)));
+  Batch held_out, waited;
+  EXPECT_TRUE(IsDataAwaited(reader->ReadEvaluation(held_out, kNoWait)));
   asked_.missing.erase(2);
-  EXPECT_TRUE(IsDataAwaited(reader->TryReadEvaluation(held_out)));
+  EXPECT_TRUE(IsDataAwaited(reader->ReadEvaluation(held_out, kNoWait)));
   asked_.missing.clear();
-  EXPECT_TRUE(reader->TryReadEvaluation(held_out).ok());
-  EXPECT_EQ(held_out.inputs, reader->ReadEvaluation()->inputs);
+  EXPECT_TRUE(reader->ReadEvaluation(held_out, kNoWait).ok());
+  EXPECT_TRUE(reader->ReadEvaluation(waited).ok());
+  EXPECT_EQ(held_out.inputs, waited.inputs);
 }
 
 TEST_F(ByFileDataSetTest, TrainingTokensComeFirstThenHeldOutOnes) {
@@ -227,9 +229,10 @@ TEST_F(ByFileDataSetTest, EvaluatesHeldOutFilesInOrder) {
   const v1::RunSpec run = RunSpec();
   const auto reader = BatchReader::Create(*Make(), run);
   ASSERT_TRUE(reader.ok()) << reader.status();
-  const auto batch = reader->ReadEvaluation();
-  ASSERT_TRUE(batch.ok()) << batch.status();
-  EXPECT_THAT(batch->inputs,
+  Batch batch;
+  const absl::Status read = reader->ReadEvaluation(batch);
+  ASSERT_TRUE(read.ok()) << read;
+  EXPECT_THAT(batch.inputs,
               ElementsAre(10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21));
   EXPECT_THAT(asked_.opened, ElementsAre(1, 2));
   EXPECT_THAT(asked_.prefetched, ElementsAre(2));

@@ -1,4 +1,4 @@
-// Where the files of a manifest come from: a directory, or a URL and a cache.
+// The source of a manifest's files: a directory, or a URL and a cache.
 
 #pragma once
 

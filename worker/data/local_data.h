@@ -1,10 +1,10 @@
-// Which file or folder of this machine an island may open for a run's data.
+// Decides which local file or folder an island may open for a run's data.
 //
 // A run comes from a peer. So its path and its file:// URL are labels: they
-// open nothing by themselves. An island opens what its person gave (--data), or
-// what lies below a folder that its person allowed once (`atoll data allow`).
-// An island without TLS, whose coordinator is on this machine, opens what the
-// run names.
+// open nothing by themselves. An island opens the path that its user gave
+// (--data), or a path below a folder that the user allowed once (`atoll data
+// allow`). An island without TLS, whose coordinator is on this machine, opens
+// the path that the run names.
 //
 // Thread-safe. Pure, but for ResolveLinks.
 
@@ -20,7 +20,7 @@
 
 namespace atl::worker {
 
-// What this machine's person allowed.
+// The rights that this machine's user gave.
 struct LocalDataRights {
   std::string data_path;           // --data; empty: not given.
   std::vector<std::string> roots;  // Allowed folders: absolute, without links.
@@ -28,10 +28,10 @@ struct LocalDataRights {
   bool coordinator_is_loopback = false;
 };
 
-// Where an island's data is.
+// The place of an island's data.
 struct DataPlace {
-  std::string path;   // What is opened here; empty: the data comes by URL.
-  std::string right;  // Why it may be opened, for people.
+  std::string path;   // Path to open here; empty: the data comes by URL.
+  std::string right;  // The right to open it, for people.
 
   // "opens PATH: RIGHT"; empty if nothing is opened.
   std::string Describe() const;
@@ -47,7 +47,7 @@ absl::StatusOr<std::string> ResolveLinks(const std::string& path);
 // Empty: it names none. For the run's own operator, and for this library.
 std::string FindNamedPath(const v1::DataSpec& data);
 
-// Whether `path` is `root` or lies below it. Both are absolute, without links.
+// Returns whether `path` is `root` or below it. Both: absolute, without links.
 bool IsBelow(absl::string_view path, absl::string_view root);
 
 // `resolve` is called only if there are roots. A path below a root is returned

@@ -249,7 +249,7 @@ absl::Status CheckManifest(const Manifest& manifest) {
   }
   if (!has_training) {
     return Wrong(
-        "has no shard to train on: all are held out, or there is none");
+        "has no shard to train on: it lists none, or all are held out");
   }
   return absl::OkStatus();
 }

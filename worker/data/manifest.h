@@ -26,7 +26,7 @@ namespace atl::worker {
 struct ManifestFile {
   std::string path;         // Its parts have no "." or "..".
   int64_t size_bytes = 0;   // > 0.
-  std::string sha256;       // Of all bytes: 64 lower-case hex digits.
+  std::string sha256;       // Whole file's: 64 lower-case hex digits.
   int64_t token_count = 0;  // >= 2: the smallest window.
   bool is_held_out = false;
 };

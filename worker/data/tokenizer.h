@@ -57,7 +57,7 @@ class Tokenizer {
  private:
   struct Merge {
     int32_t rank = 0;
-    int32_t id = 0;  // Of the merged token.
+    int32_t id = 0;  // The merged token's.
   };
   struct AddedToken {
     std::string text;

@@ -18,7 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/fuzz/mutator.h"
+#include "base/testing/mutator.h"
 #include "gtest/gtest.h"
 
 namespace atl::worker {

@@ -16,7 +16,7 @@
 #include "worker/engine/ops/cuda/cuda_ops.h"
 #include "worker/engine/ops/cuda/matmul.h"
 #include "worker/engine/ops/cuda/testing/emulator.h"
-#include "worker/engine/testdata/golden.h"
+#include "worker/engine/testing/golden.h"
 #include "worker/engine/trainer.h"
 
 namespace atl::engine {

@@ -1,7 +1,6 @@
 #include "worker/engine/trainer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,10 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/obs/log.h"
-#include "base/status/not_finite.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/model/decoder.h"
 #include "worker/engine/ops/cpu/cpu_ops.h"
@@ -105,11 +102,7 @@ class SingleRankTrainer final : public Trainer {
                              double learning_rate_factor) override {
     RETURN_IF_ERROR(ValidateWindows(options_, inputs, targets));
     const TokenBatch batch = MakeBatch(inputs, targets);
-    if (batch.batch > options_.batch_size) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          batch.batch, " sequences in a step, more than batch_size ",
-          options_.batch_size));
-    }
+    RETURN_IF_ERROR(ValidateStepSize(options_, batch.batch));
     const double rate =
         LearningRateAt(options_.schedule, step) * learning_rate_factor;
     // Only the host knows a mixture's row counts, and so its shapes.
@@ -120,19 +113,12 @@ class SingleRankTrainer final : public Trainer {
     const float loss = decoder_->ForwardBackward(
         device_parameters_.data(), batch, device_gradients_.data());
     RETURN_IF_ERROR(ops_->status());
-    if (!std::isfinite(loss)) {
-      return NotFinite(NotFiniteOf::kStep,
-                       absl::InternalError(absl::StrCat("loss is ", loss)));
-    }
+    RETURN_IF_ERROR(CheckFinite("loss", loss));
     if (before_write_) before_write_();
     gradient_norm_ = optimizer_->Step(rate, device_gradients_.data(),
                                       device_parameters_.data());
     RETURN_IF_ERROR(ops_->status());
-    if (!std::isfinite(gradient_norm_)) {
-      return NotFinite(NotFiniteOf::kStep,
-                       absl::InternalError(absl::StrCat("gradient norm is ",
-                                                        gradient_norm_)));
-    }
+    RETURN_IF_ERROR(CheckFinite("gradient norm", gradient_norm_));
     return loss;
   }
 
@@ -240,16 +226,9 @@ class SingleRankTrainer final : public Trainer {
     RETURN_IF_ERROR(ops_->status());
     const float loss =
         static_cast<float>(sums.loss / static_cast<double>(batch.rows()));
-    if (!std::isfinite(loss)) {
-      return NotFinite(NotFiniteOf::kStep,
-                       absl::InternalError(absl::StrCat("loss is ", loss)));
-    }
+    RETURN_IF_ERROR(CheckFinite("loss", loss));
     gradient_norm_ = sums.gradient_norm;
-    if (!std::isfinite(gradient_norm_)) {
-      return NotFinite(NotFiniteOf::kStep,
-                       absl::InternalError(absl::StrCat("gradient norm is ",
-                                                        gradient_norm_)));
-    }
+    RETURN_IF_ERROR(CheckFinite("gradient norm", gradient_norm_));
     return loss;
   }
 

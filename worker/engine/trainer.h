@@ -84,13 +84,13 @@ class Trainer {
   // before a read or write. UNAVAILABLE: a rank is gone.
   //
   // A mesh keeps no second copy while it trains: between a Step that it accepts
-  // and the next Gather these spans are empty and Scatter does nothing. After a
-  // Gather of nothing they are there, to be written. Elements that were neither
-  // gathered nor written since read as 0, and take no memory. One
-  // rank on a CPU has a single copy, and both do nothing.
+  // and the next Gather these spans are empty and Scatter does nothing. A
+  // Gather with nothing to move makes the spans available for writing: elements
+  // that were neither gathered nor written since then read as 0 and take no
+  // memory. One rank on a CPU has a single copy, and both calls do nothing.
   struct Movement {
-    // Of the parameters: rising, disjoint spans of the model, the same in all
-    // processes; nullopt: all. The others stay as they are on both sides.
+    // The moved parameters: rising, disjoint spans of the model, the same in
+    // all processes; nullopt: all. Both sides keep all other parameters.
     std::optional<std::vector<ParameterSpan>> parameters;
     bool moments = true;
   };

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "base/status/not_finite.h"
 #include "base/status/status_macros.h"
 
 namespace atl::engine {
@@ -77,6 +78,20 @@ absl::Status ValidateWindows(const TrainerOptions& options,
   }
   RETURN_IF_ERROR(ValidateTokens(options, inputs));
   return ValidateTokens(options, targets);
+}
+
+absl::Status ValidateStepSize(const TrainerOptions& options,
+                              int64_t sequence_count) {
+  if (sequence_count <= options.batch_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(sequence_count, " sequences in a step, more than batch_size ",
+                   options.batch_size));
+}
+
+absl::Status CheckFinite(absl::string_view what, double value) {
+  if (std::isfinite(value)) return absl::OkStatus();
+  return NotFinite(NotFiniteOf::kStep,
+                   absl::InternalError(absl::StrCat(what, " is ", value)));
 }
 
 absl::Status ValidatePrefix(const TrainerOptions& options,

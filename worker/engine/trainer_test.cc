@@ -15,8 +15,8 @@
 #include "absl/strings/match.h"
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
-#include "worker/engine/ops/plain_ops.h"
-#include "worker/engine/testdata/golden.h"
+#include "worker/engine/ops/testing/plain_ops.h"
+#include "worker/engine/testing/golden.h"
 
 namespace atl::engine {
 namespace {

@@ -24,7 +24,7 @@ constexpr absl::Duration kHeartbeatMax = absl::Seconds(2);
 // Between two looks at a coordinator that does not answer.
 constexpr absl::Duration kAwayWait = absl::Milliseconds(500);
 
-// Nobody who sets the machine's clock delays a heartbeat.
+// Not the machine's clock: setting that would delay a heartbeat.
 absl::Time Now() { return SystemClock().Now(); }
 
 // True if the coordinator is there, but cannot take this island now. An island
@@ -34,9 +34,9 @@ bool CannotTakeUs(const absl::Status& status) {
          IsOtherCluster(status);
 }
 
-// Only a Join goes on: its answer tells more, because the coordinator compares
-// its log with the island's first. A coordinator that refuses for its log may
-// still have the membership.
+// Returns true if only a new Join helps. Its answer says more, because the
+// coordinator first compares its log with the island's. A coordinator that
+// refuses because of its log may still have the membership.
 bool MustJoinAgain(const absl::Status& status) {
   return absl::IsNotFound(status) ||
          (absl::IsFailedPrecondition(status) && !IsLogFault(status));
@@ -171,7 +171,7 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
                                             " at most"))
                    << ": " << response.status().message();
     }
-    // What passes by itself needs no reason.
+    // An unreachable coordinator needs no reason: that passes by itself.
     SetAway(waits ? response.status().message() : "");
     if (!Sleep(backoff.Next(response.status()), stop)) return false;
   }
@@ -389,7 +389,7 @@ absl::Status ControlLink::ReportOnce() {
     return status;
   }
   silence_reported_ = report.trainer_silence_seconds() > 0;
-  // What was reported is taken off; what came meanwhile stays.
+  // Subtracts the reported part. Values that came meanwhile stay.
   loss_sum_ -= loss_sum;
   progress_.set_loss_step_count(progress_.loss_step_count() -
                                 report.loss_step_count());
@@ -414,7 +414,7 @@ void ControlLink::Flush(absl::Duration timeout) {
 
 absl::Status ControlLink::Leave(absl::string_view reason) {
   failpoint::Hit("island.leave.before");
-  // Nobody may take the membership's end for a lost lease and join again.
+  // No thread may take the membership's end for a lost lease and join again.
   control_thread_.request_stop();
   plan_thread_.request_stop();
   {

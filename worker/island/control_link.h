@@ -1,5 +1,5 @@
 // The island's side of the control connection: joins, heartbeats, plans,
-// reports. It never waits for what computes, so a saturated data link or a long
+// reports. It never waits for a computation, so a saturated data link or a long
 // inner step never costs a lease.
 //
 // Two threads: one joins, renews the lease and reports; one follows the plan.
@@ -34,8 +34,8 @@ namespace atl::worker {
 
 struct ControlLinkOptions {
   v1::JoinRequest join;
-  // Without an answer for this long the island gives up: the first join, and
-  // later.
+  // The island gives up after this time without an answer: at the first join,
+  // and later.
   absl::Duration join_patience = absl::Minutes(5);
   absl::Duration patience = absl::Hours(1);
   // Between two reports of progress.
@@ -43,20 +43,20 @@ struct ControlLinkOptions {
   // IslandTrainer::silence(); may be empty.
   std::function<absl::Duration()> trainer_silence;
   rpc::RetryPolicy retry;
-  uint64_t seed = 0;  // Of the jitter.
+  uint64_t seed = 0;  // Seed of the retries' jitter.
 };
 
 class ControlLink {
  public:
-  // Synchronizations whose phases one report has, and that wait for a report.
+  // Synchronizations whose phases one report carries, and those that may wait.
   static constexpr size_t kReportedPhasesMax = 16;
   static constexpr size_t kPhasesMax = 64;
   // A trainer's shorter silence is not reported.
   static constexpr absl::Duration kSilenceMin = absl::Seconds(5);
 
   // Called on the plan's thread with every join and plan, before the mailbox
-  // gets it: for routes and identities. What it returns an error for the
-  // mailbox does not get: the run is refused with it.
+  // gets it: for routes and identities. If it returns an error, the mailbox
+  // does not get the join or the plan, and the run is refused with the error.
   struct Listener {
     std::function<absl::Status(const v1::JoinResponse&)> on_joined;
     std::function<absl::Status(const v1::IslandPlan&)> on_plan;
@@ -73,8 +73,8 @@ class ControlLink {
 
   // Reports ready once; the loop asks again if it fails.
   absl::Status ReportReady(int64_t commit_seq);
-  // Replaces what is reported next, all but evaluations, losses, metrics and
-  // phases, which add up until they are reported.
+  // Replaces the values of the next report. Evaluations, losses, metrics and
+  // phases are not replaced: they add up until they are reported.
   void SetProgress(const v1::ReportProgressRequest& progress);
   void AddLoss(double loss);
   void AddMetrics(const std::map<std::string, double>& metrics,
@@ -82,12 +82,12 @@ class ControlLink {
   void AddEvaluation(const v1::Evaluation& evaluation);
   // At most kPhasesMax wait for a report; the oldest are dropped.
   void AddPhases(std::vector<v1::SyncPhases> ended);
-  // Reports what is left, at most for `timeout`.
+  // Reports the rest, for at most `timeout`.
   void Flush(absl::Duration timeout);
   // Best effort.
   absl::Status Leave(absl::string_view reason);
 
-  // How long heartbeats took that were answered.
+  // Returns the latencies of the heartbeats that were answered.
   LatencyHistogram heartbeat_latency() const;
 
  private:
@@ -108,8 +108,8 @@ class ControlLink {
   absl::Duration Silence() const;
   // Waits; false if stopped.
   bool Sleep(absl::Duration duration, std::stop_token stop);
-  // The coordinator does not take us. `why`: for how long nobody knows; or
-  // empty.
+  // Notes that the coordinator has not accepted this island. `why`: the
+  // coordinator's reason; empty if the coordinator cannot be reached.
   void SetAway(absl::string_view why);
 
   const ControlLinkOptions options_;
@@ -126,7 +126,7 @@ class ControlLink {
   bool was_member_ ABSL_GUARDED_BY(mutex_) = false;  // Joined once.
   bool member_ ABSL_GUARDED_BY(mutex_) = false;      // As far as is known.
   bool rejoin_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of the newest plan that the mailbox has, also by a Join.
+  // Position of the newest plan that the mailbox has, also from a Join.
   coordinator::PlanPosition position_ ABSL_GUARDED_BY(mutex_);
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
   std::string away_reason_ ABSL_GUARDED_BY(mutex_);

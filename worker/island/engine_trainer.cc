@@ -1,7 +1,6 @@
 #include "worker/island/engine_trainer.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -171,11 +170,8 @@ absl::Span<const float> EngineTrainer::LocalInOrder() {
 }
 
 absl::StatusOr<StepResult> EngineTrainer::Train(const StepRequest& request) {
-  const auto& [shard, position] =
-      std::tie(request.data_shard, request.data_position);
-  RETURN_IF_ERROR(options_.agree(
-      options_.waits_for_data ? reader_->Read(shard, position, batch_)
-                              : reader_->TryRead(shard, position, batch_)));
+  RETURN_IF_ERROR(options_.agree(reader_->Read(
+      request.data_shard, request.data_position, batch_, options_.wait)));
   // After the first file to train on, which is needed earlier.
   if (!has_prefetched_ && spec_.evaluation().every_round_count() > 0) {
     reader_->PrefetchEvaluation();
@@ -204,13 +200,7 @@ absl::StatusOr<StepResult> EngineTrainer::Step(const StepRequest& request) {
 absl::StatusOr<bool> EngineTrainer::CanEvaluate() {
   absl::Status read;
   if (!has_evaluation_batch_) {
-    if (options_.waits_for_data) {
-      absl::StatusOr<Batch> batch = reader_->ReadEvaluation();
-      read = batch.status();
-      if (batch.ok()) evaluation_batch_ = *std::move(batch);
-    } else {
-      read = reader_->TryReadEvaluation(evaluation_batch_);
-    }
+    read = reader_->ReadEvaluation(evaluation_batch_, options_.wait);
     has_evaluation_batch_ = read.ok();
   }
   RETURN_IF_ERROR(options_.agree(read));

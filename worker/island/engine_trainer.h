@@ -31,8 +31,9 @@ struct EngineTrainerOptions {
   int thread_count = 1;
   DataOptions data;
   bool check_fingerprint = true;  // Whether the data must be the run's.
-  // Train and CanEvaluate wait for data by URL: the caller has no loop.
-  bool waits_for_data = false;
+  // Whether Train and CanEvaluate wait for data by URL: kYes for a caller
+  // without a loop.
+  BatchReader::Wait wait = BatchReader::Wait::kNo;
   TrainerMaker make_trainer = engine::Trainer::Create;
   // Makes an error of one process the error of all.
   std::function<absl::Status(const absl::Status&)> agree =
@@ -67,7 +68,7 @@ class EngineTrainer : public IslandTrainer {
   EngineTrainer(const v1::RunSpec& spec, const EngineTrainerOptions& options)
       : spec_(spec), options_(options) {}
 
-  // Where the newest values are.
+  // The place of the newest values.
   enum class Place {
     kRanks,  // A step ran since they were gathered.
     kBoth,

@@ -1,5 +1,5 @@
-// What an island's user wishes while it runs: pauses it, lets it go on, ends
-// it. Level-triggered: the island looks at the newest wishes.
+// The wishes of an island's user while the island runs: to pause it, to let it
+// continue, to end it. Level-triggered: the island looks at the newest wishes.
 //
 // Thread-safe.
 
@@ -30,8 +30,8 @@ class IslandControl {
 
   Wishes Get() const;
 
-  // Calls `on_change` after each change, until the next call of Listen. Empty:
-  // nobody listens. `on_change` must not call this object.
+  // Calls `on_change` after each change, until the next call of Listen. An
+  // empty `on_change` is not called. `on_change` must not call this object.
   void Listen(std::function<void()> on_change);
 
  private:

@@ -45,7 +45,7 @@ class IslandMetrics {
   prometheus::Counter& trained_tokens_;
   prometheus::Counter& push_bytes_;
   prometheus::Counter& pull_bytes_;
-  // What the counters have of the progress.
+  // The part of the progress that the counters have.
   int64_t token_count_ = 0;
   int64_t sent_bytes_ = 0;
   int64_t received_bytes_ = 0;

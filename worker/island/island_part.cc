@@ -140,7 +140,7 @@ void IslandPart::Resolve(const v1::ContributionOutcome& outcome) {
   encoder_->Resolve(outcome.key(), outcome.outcome() == v1::OUTCOME_MERGED);
 }
 
-// An action of a streaming run ends in all processes before process 0 goes on,
+// A streaming run's action ends in all processes before process 0 continues,
 // because other lanes may build on it; no lane builds on a step. Each process
 // keeps its own status of a push: process 0 may know that it is decided.
 absl::Status IslandPart::Do(Lane lane, const PartCommand& command,

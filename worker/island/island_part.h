@@ -1,4 +1,4 @@
-// Executes an island's actions on what one process holds of the model.
+// Executes an island's actions on the part of the model that a process holds.
 //
 // All processes of an island execute the same commands, in the same order in
 // each lane. An error of one process is an error of all.
@@ -37,10 +37,10 @@
 
 namespace atl::worker {
 
-// Where an island of `options` keeps its local checkpoints.
+// The place where an island of `options` keeps its local checkpoints.
 SavePlace MakeSavePlace(const RunIslandOptions& options);
 
-// What this machine's person allowed the island to open.
+// The rights that the machine's user gave the island.
 LocalDataRights GetLocalDataRights(const RunIslandOptions& options);
 
 struct PartResult {
@@ -127,7 +127,7 @@ class IslandPart {
   absl::Status SaveTaken(const Action& action, PartResult& result);
   using SaveSpans = SaveArrays<absl::Span<const float>>;
   absl::Status AcquireForContribution(const Action& action);
-  // Of this moment; the trainer has saved what it keeps itself.
+  // The present state. A trainer that keeps its own state has saved it.
   absl::StatusOr<SaveSpans> SaveState(const Action& action);
   void Take(const PartCommand& command);
   void TakeForeseen();
@@ -179,15 +179,15 @@ class IslandPart {
   const v1::RunSpec spec_;
   const bool streaming_;
   const bool has_own_trainer_;  // Our engine.
-  WorkThreads training_threads_;  // Of the training lane.
-  WorkThreads save_threads_;      // Of the save lane; they yield to others.
+  WorkThreads training_threads_;  // For the training lane.
+  WorkThreads save_threads_;  // For the save lane; they yield to other threads.
   std::unique_ptr<IslandState> state_;
   std::optional<ContributionEncoder> encoder_;
   std::unique_ptr<server::ParameterClient> parameters_;
   double tokens_per_second_ = 0;
   std::optional<LocalCheckpoint> checkpoint_;
-  // While the local checkpoint is restored, after its whole save: what follows,
-  // and the record that is being repeated.
+  // While the local checkpoint is restored, after its whole save: the records
+  // that follow it, and the record that is being repeated.
   std::optional<SaveReplay> replay_;
   std::optional<Save> record_;
   Outbox outbox_;

@@ -15,10 +15,10 @@
 #include "base/layout/digest.h"
 #include "base/layout/exchange.h"
 #include "base/status/annotate.h"
-#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "island_command.pb.h"
+#include "server/client/idle_watch.h"
 #include "worker/island/island_part.h"
 
 namespace atl::worker {
@@ -59,12 +59,7 @@ class RunningTransfer {
     ended_.AwaitWithTimeout(&mutex_, kTick,
                             [this] { return outcome_.has_value(); });
     if (!outcome_.has_value()) return state;
-    state.set_done(true);
-    state.set_code(static_cast<int32_t>(outcome_->status.code()));
-    state.set_message(std::string(outcome_->status.message()));
-    if (const auto reason = GetReason(outcome_->status); reason.has_value()) {
-      state.set_reason(reason->reason);
-    }
+    *state.mutable_end() = ToWire(outcome_->status);
     int64_t bytes = 0;
     for (const auto& shard : outcome_->shards) bytes += shard.payload_bytes;
     state.set_payload_bytes(bytes);
@@ -92,40 +87,20 @@ absl::Status FirstError(const std::vector<wire::TransferState>& states,
                         int own_index, const absl::Status& own) {
   int first = -1;
   const auto cancelled = [&](int i) {
-    return states[i].code() ==
+    return states[i].end().code() ==
            static_cast<int32_t>(absl::StatusCode::kCancelled);
   };
   for (int i = 0; i < static_cast<int>(states.size()); ++i) {
-    if (states[i].code() == 0) continue;
+    if (states[i].end().code() == 0) continue;
     if (first < 0 || (cancelled(first) && !cancelled(i))) first = i;
   }
   if (first < 0) return absl::OkStatus();
   if (first == own_index) return own;
-  const absl::Status status(static_cast<absl::StatusCode>(states[first].code()),
-                            absl::StrCat("process ", first, " of the island: ",
-                                         states[first].message()));
-  if (states[first].reason().empty()) return status;
-  return WithReason(status, {states[first].reason(), {}});
+  wire::Status end = states[first].end();
+  end.set_message(
+      absl::StrCat("process ", first, " of the island: ", end.message()));
+  return FromWire(end);
 }
-
-// Tells when no process has moved any bytes for longer than `idle_max`.
-class IdleWatchOfAll {
- public:
-  explicit IdleWatchOfAll(absl::Duration idle_max) : idle_max_(idle_max) {}
-
-  bool IsIdle(const std::vector<wire::TransferState>& states, absl::Time now) {
-    int64_t bytes = 0;
-    for (const auto& state : states) bytes += state.stored_bytes();
-    if (bytes != bytes_) since_ = now;
-    bytes_ = bytes;
-    return now - since_ > idle_max_;
-  }
-
- private:
-  const absl::Duration idle_max_;
-  int64_t bytes_ = -1;
-  absl::Time since_ = absl::InfiniteFuture();
-};
 
 }  // namespace
 
@@ -143,7 +118,7 @@ absl::Status IslandPart::Together(Lane lane, bool is_push,
     return outcome.status;
   }
   // A push ends when all processes have pushed: one may be idle alone.
-  IdleWatchOfAll idle(bounds.idle_max);
+  server::IdleWatch idle(bounds.idle_max, SystemClock().Now());
   if (is_push) bounds.idle_max = absl::InfiniteDuration();
   bool was_idle = false;
   int64_t told_route_count = -1;
@@ -165,16 +140,18 @@ absl::Status IslandPart::Together(Lane lane, bool is_push,
     RETURN_IF_ERROR(told.status());
     all_done = true;
     bool failed = false;
+    int64_t stored_bytes = 0;
     for (size_t i = 0; i < told->size(); ++i) {
       states[i].ParseFromString((*told)[i]);
-      all_done = all_done && states[i].done();
-      failed = failed || states[i].code() != 0;
+      all_done = all_done && states[i].has_end();
+      failed = failed || states[i].end().code() != 0;
+      stored_bytes += states[i].stored_bytes();
     }
     if (!group_->leads() && states[0].has_routes()) {
       SetRoutes(server::ToRoutes(states[0].routes()));
     }
     if (is_push && group_->leads() &&
-        idle.IsIdle(states, SystemClock().Now())) {
+        idle.IsIdle(stored_bytes, SystemClock().Now())) {
       was_idle = true;
     }
     if (failed || was_idle) running.Stop();
@@ -217,15 +194,15 @@ absl::Status IslandPart::CheckDigests(
   }
   for (const auto& [shard, digest] : all) {
     if (came[shard] != digest) {
-      return absl::DataLossError(
-          absl::StrCat("what the island's processes pulled of shard ", shard,
-                       " does not match the shard's digest"));
+      return absl::DataLossError(absl::StrCat(
+          "the values that the island's processes pulled of shard ", shard,
+          " do not match the shard's digest"));
     }
   }
   if (expected.has_value() && sum != *expected) {
     return absl::DataLossError(absl::StrCat(
-        "what the island's processes pulled has digest ", sum.ToHex(), ", but ",
-        expected->ToHex(), " was committed"));
+        "the values that the island's processes pulled have digest ",
+        sum.ToHex(), ", but ", expected->ToHex(), " was committed"));
   }
   return absl::OkStatus();
 }

@@ -1,7 +1,6 @@
 #include "worker/island/island_runner.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,8 +31,7 @@ constexpr absl::Duration kOtherLogWaitMax = absl::Seconds(2);
 
 // The island's state is of another run with this run_id.
 bool IsOfOtherRun(const absl::Status& status) {
-  const std::optional<ErrorReason> reason = GetReason(status);
-  return reason.has_value() && reason->reason == "OTHER_RUN";
+  return HasReason(status, "OTHER_RUN");
 }
 
 // The answer does not tell whose log the coordinator has.
@@ -551,14 +549,14 @@ void IslandRunner::Evaluated(const Action& action, const PartResult& result) {
   failpoint::Hit("island.evaluated.after");
 }
 
-// Adds what to do about an error of IsOfOtherRun.
+// Adds the remedy to an error of IsOfOtherRun.
 absl::Status IslandRunner::Explain(const absl::Status& status) const {
   const SavePlace place = MakeSavePlace(options_);
   return Annotate(
       status,
-      absl::StrCat("what this island has of run ", place.run_id,
-                   " is of another run. Nothing was deleted. Its local "
-                   "checkpoints, ",
+      absl::StrCat("this island's files of run ", place.run_id,
+                   " belong to another run with that id. Nothing was deleted. "
+                   "Its local checkpoints, ",
                    place.directory, "/", place.run_id, ".", place.island_id,
                    "*.save and *.records, stay. To take part in this run, join "
                    "with another --dir"));

@@ -54,8 +54,8 @@ class IslandRunner {
 
   absl::StatusOr<v1::Run> ReadRun();
   absl::Status ReadNewestSave();
-  // OK, unless the coordinator may not have the log that this island has seen:
-  // then its answers decide nothing, and it is asked again.
+  // OK, unless the coordinator may lack the log that this island has seen. Its
+  // answers then decide nothing, and the island asks again.
   absl::Status CheckWhoseLog();
   // While the run is not read: for displays.
   void ShowWait(const absl::Status& why);
@@ -142,7 +142,7 @@ class IslandRunner {
   double loss_sum_ = 0;  // Since the last contribution, for the log.
   int64_t loss_count_ = 0;
   StepSpeed step_speed_;
-  int64_t tokens_a_step_ = 0;  // Of the newest step.
+  int64_t tokens_a_step_ = 0;          // The newest step's.
   std::unique_ptr<ControlLink> link_;  // Last: its threads call this object.
 };
 

@@ -9,12 +9,12 @@
 #include "base/status/cut_utf8.h"
 #include "worker/island/island_runner.h"
 
-// What an island tells: its log, its progress and its metrics.
+// The reports of an island: its log, its progress and its metrics.
 
 namespace atl::worker {
 namespace {
 
-// Of ReportProgressRequest.hindrance.
+// The longest ReportProgressRequest.hindrance.
 constexpr size_t kHindranceBytesMax = 256;
 
 }  // namespace

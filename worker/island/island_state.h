@@ -75,7 +75,7 @@ class IslandState {
   // and, with all fragments, before local() and SetLocal(values).
   absl::Status Acquire(absl::Span<const int32_t> fragments,
                        LocalAccess access = LocalAccess::kRead);
-  // Of all fragments.
+  // Acquires all fragments.
   absl::Status AcquireAll(LocalAccess access);
 
   // Sets `out`, shape [F_f], to the outer gradient, anchor - local.
@@ -134,11 +134,11 @@ class IslandState {
               absl::Span<float> out) const;
   // Copies FragmentBuffer() to its places in `values`, shape [E].
   void Spread(int32_t fragment, absl::Span<float> values) const;
-  // Calls `visit` for consecutive parts of what is held of `fragment`, in
+  // Calls `visit` for consecutive parts of the held elements of `fragment`, in
   // loop_.
   void ForEachPart(int32_t fragment,
                    absl::FunctionRef<void(const HeldPiece&)> visit) const;
-  // Before local values of `fragment` are changed. In all processes, also in
+  // Call it before local values of `fragment` change. In all processes, also in
   // those that hold none of it: their ranks exchange values together.
   void BeginWrite(int32_t fragment);
 

@@ -28,11 +28,11 @@ namespace atl::worker {
 
 // Inner steps that are due, one after the other.
 struct StepRequest {
-  int64_t step = 0;            // Of the run's clock, of the first one.
+  int64_t step = 0;            // The run's clock at the first step.
   int64_t step_count_max = 1;  // A trainer may take fewer, but at least one.
   double learning_rate_factor = 1.0;
-  int64_t version = 0;        // Of fragment 0.
-  int32_t data_shard = 0;     // Of the run's data.
+  int64_t version = 0;        // Version of fragment 0.
+  int32_t data_shard = 0;     // Data shard of the run's data.
   int64_t data_position = 0;  // First sample; a step reads inner.batch_size.
 };
 
@@ -42,7 +42,7 @@ struct StepResult {
   double gradient_norm = 0;  // Before clipping, of the last step; 0: unknown.
   int64_t token_count = 0;
   absl::Time begin, end;
-  bool is_last = false;  // The trainer cannot go on: the island must leave.
+  bool is_last = false;  // The trainer cannot continue: leave the run.
   // The trainer's own numbers: means of the steps, weighted by tokens.
   std::map<std::string, double> metrics;
 };
@@ -62,7 +62,7 @@ struct TrainerState {
   std::string save_id;
 };
 
-// Whether a caller reads local parameters or replaces all of them.
+// A caller reads local parameters, or replaces all of them.
 enum class LocalAccess { kRead, kReplace };
 
 class IslandTrainer {
@@ -73,11 +73,11 @@ class IslandTrainer {
   // adjacent, whole blocks.
   virtual std::vector<IndexRange> held() const = 0;
 
-  // Of the data that it trains on; empty: not known.
+  // Fingerprint of the data that it trains on; empty: not known.
   virtual std::string data_fingerprint() const { return ""; }
 
-  // Collective. Tokens a second, from steps whose results are dropped: the
-  // state is fresh afterwards. 0: not measured.
+  // Collective. Measures tokens a second. The results of its steps are dropped,
+  // and the state is fresh afterwards. 0: not measured.
   virtual absl::StatusOr<double> MeasureSpeed() { return 0.0; }
 
   // Runs `before_write` on the caller's thread before local parameters or the
@@ -91,7 +91,7 @@ class IslandTrainer {
                                LocalAccess access) = 0;
   // The values of a piece of an acquired fragment.
   virtual absl::Span<float> Local(int32_t fragment, const HeldPiece& piece) = 0;
-  // All held values in the held order, if they lie so; else empty.
+  // All held values, if memory has them in the held order; else empty.
   virtual absl::Span<const float> LocalInOrder() { return {}; }
   // The caller changes values of the fragment. Collective.
   virtual void MarkWritten(int32_t fragment) = 0;
@@ -103,29 +103,29 @@ class IslandTrainer {
   // `at_once`: with CANCELLED. Thread-safe.
   virtual void Interrupt(bool at_once) {}
 
-  // Collective. False: there is nothing to evaluate on.
+  // Collective. False: the island has no evaluation data.
   virtual absl::StatusOr<bool> CanEvaluate() { return true; }
-  // Collective. Of the local parameters, as they were written last. The loss
-  // need not be finite.
+  // Collective. Evaluates the local parameters as last written. The loss need
+  // not be finite.
   virtual absl::StatusOr<EvaluationResult> Evaluate(int64_t version) = 0;
 
-  // Collective. The trainer takes what was written, though nothing follows.
+  // Collective. The trainer takes the written values, though no step follows.
   virtual absl::Status Show() { return absl::OkStatus(); }
 
-  // Collective. The state of this moment. If the trainer keeps it itself, it is
-  // durable, and those of the two newest names can be loaded.
+  // Collective. Saves the present state. If the trainer keeps its state itself,
+  // the state is durable then, and those of the two newest names can be loaded.
   virtual absl::StatusOr<TrainerState> Save(const std::string& save_id) = 0;
-  // Back to such a state. DATA_LOSS: it is of another trainer.
+  // Goes back to such a state. DATA_LOSS: it is of another trainer.
   virtual absl::Status Load(const TrainerState& state) = 0;
-  // Collective. Back to the state of the beginning.
+  // Collective. Goes back to the first state.
   virtual absl::Status Reset() = 0;
 
-  // How long a trainer in another process has owed an answer and said nothing.
-  // Thread-safe.
+  // Returns how long a trainer in another process has owed an answer and said
+  // nothing. Thread-safe.
   virtual absl::Duration silence() const { return absl::ZeroDuration(); }
 
   // Not OK once the trainer's process is gone: the island's attempt ends, and
-  // the next one goes on from the local checkpoint. Thread-safe.
+  // the next attempt continues from the local checkpoint. Thread-safe.
   virtual absl::Status lost() const { return absl::OkStatus(); }
 };
 

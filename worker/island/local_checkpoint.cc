@@ -83,7 +83,7 @@ absl::StatusOr<int64_t> LocalCheckpoint::WriteWhole(Lane lane,
                                                     SaveHeader header,
                                                     const SaveView& view) {
   failpoint::Hit("island.save.before");
-  // Until this one is whole, there is none that a record could follow.
+  // Until this save is whole, no save exists that a record could follow.
   base_.clear();
   if (header.summary.records_follow) {
     SaveOutline outline = {.header = header};

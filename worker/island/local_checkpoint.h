@@ -1,6 +1,6 @@
 // An island's local checkpoint on disk, for one of its processes: writes whole
-// saves and the records that follow them, and finds the newest that all
-// processes have.
+// saves and the records that follow them, and finds the newest checkpoint that
+// all processes have.
 //
 // All processes of the island must make a call marked "Collective", in the same
 // order in each lane. Its error is the error of all. Thread-compatible: writes
@@ -44,8 +44,8 @@ class LocalCheckpoint {
                                       const SaveView& view);
 
   // Collective. Finds the newest local checkpoint that all processes can read,
-  // of any process count; nullopt: there is none. Then the calls below are
-  // allowed until Forget().
+  // of any process count; nullopt without one. If it finds one, the calls below
+  // are allowed until Forget().
   absl::StatusOr<std::optional<SaveSummary>> Find();
   bool found() const { return set_.has_value(); }
   void Forget() { set_.reset(); }

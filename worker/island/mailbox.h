@@ -51,7 +51,6 @@ class Mailbox {
   std::stop_token BeginTransfer(ObsoleteCheck is_obsolete,
                                 Lane lane = Lane::kTraining);
   void EndTransfer(Lane lane = Lane::kTraining);
-  // Stops all transfers.
   void StopTransfer();
   // Stops all transfers, also those that begin later.
   void CloseTransfers();

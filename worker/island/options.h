@@ -45,16 +45,16 @@ struct IslandProgress {
   int64_t version = 0;           // Newest committed version of fragment 0.
   int64_t round_count = 0;       // Versions of the whole run; 0: not planned.
   int64_t step = 0;              // Inner steps taken, by the run's clock.
-  int64_t step_count = 0;        // Of the whole run.
+  int64_t step_count = 0;        // Inner steps of the whole run.
   int64_t token_count = 0;       // Tokens trained on.
   double tokens_per_second = 0;  // While training.
-  double loss = 0;               // Of the last step, nats a token.
-  double gradient_norm = 0;      // Of the last step, before clipping.
+  double loss = 0;               // The last step's, nats a token.
+  double gradient_norm = 0;      // The last step's, before clipping.
   int64_t sent_bytes = 0;        // Payload pushed.
   int64_t received_bytes = 0;    // Payload pulled.
-  int64_t saved_bytes = 0;       // Of local checkpoints, by process 0.
+  int64_t saved_bytes = 0;       // Local checkpoints, written by process 0.
   std::optional<v1::Evaluation> evaluation;  // The last one made here.
-  ContributionTally contributions;  // Made in this attempt; of process 0.
+  ContributionTally contributions;           // Process 0's, in this attempt.
   // The forecast is for the run's settings. It is made once, after the first
   // push and pull.
   IslandMeasurements measured;
@@ -67,7 +67,7 @@ struct IslandProgress {
   absl::Duration computing;
   absl::Time training_begin_time = absl::InfiniteFuture();
   absl::Time training_end_time = absl::InfinitePast();
-  // What else the training thread did or waited for in that time.
+  // Other activities and waits of the training thread in that time.
   std::vector<Pause> pauses;
   // Set at the end of the attempt.
   LatencyHistogram heartbeat_latency;
@@ -81,7 +81,7 @@ struct RunIslandOptions {
   std::string coordinator_address;  // host:port
   std::string run_id;
   std::string island_id;       // The same after a restart.
-  // What this machine's person allowed (worker/data/local_data.h).
+  // The rights that this machine's user gave (worker/data/local_data.h).
   std::string data_path;                // Empty: not given.
   std::vector<std::string> data_roots;  // Folders that are allowed for good.
   // Where data by URL is kept; shared by the islands of a machine.
@@ -90,9 +90,9 @@ struct RunIslandOptions {
   StoreOpener open_data_store = OpenStoreOfUrl;
   std::string work_directory;  // For the local checkpoint; created if missing.
   int thread_count = 1;        // Compute threads, >= 1.
-  // For all processes together. Each takes the share of its own caps that it
-  // holds of the model. Downloads of data by URL have the same cap once more,
-  // each process an equal share.
+  // Limits for all processes together. A process has the share of its own caps
+  // that it has of the model. Downloads of data by URL have the same cap once
+  // more, in equal shares.
   server::BandwidthCaps caps;
   // Connections for one large push, >= 1.
   int stream_count = server::kDefaultStreamCount;
@@ -117,12 +117,12 @@ struct RunIslandOptions {
   // The wishes of the island's user, to process 0; null: none. Must outlive
   // RunIsland, which is the only listener.
   IslandControl* control = nullptr;
-  // An error if this island must not train the run; called before anything is
-  // created, in process 0. May be empty.
+  // Returns an error if this island must not train the run. Called before
+  // anything is created, in process 0. May be empty.
   std::function<absl::Status(const v1::RunSpec& spec)> check_run;
-  // Gets the island's metrics and whether it is ready; null: none. Must outlive
-  // RunIsland. Process 0 has metrics of training; the others only tell that
-  // they follow it.
+  // Gets the island's metrics and its readiness; null: none. Must outlive
+  // RunIsland. Process 0 has metrics of training; other processes only tell
+  // that they follow it.
   Metrics* metrics = nullptr;
   // Runs on the training thread before each action. May be empty. Never blocks.
   std::function<void(const IslandProgress&)> on_progress;
@@ -154,8 +154,8 @@ struct IslandLinks {
   // Called from any thread when a file that training waits for is here, or
   // cannot come. IslandRunner sets it. May be empty.
   std::function<void()> data_came;
-  // An error if this island cannot train the run; called before anything is
-  // created. May be empty.
+  // Returns an error if this island cannot train the run. Called before
+  // anything is created. May be empty.
   std::function<absl::Status(const v1::RunSpec& spec)> check_run;
 };
 

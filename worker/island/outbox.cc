@@ -55,7 +55,7 @@ std::shared_ptr<EncodedContribution> Outbox::MakeItem() {
   auto made = std::make_shared<EncodedContribution>();
   MutexLock lock(&mutex_);
   for (auto spare = spares_.begin(); spare != spares_.end(); ++spare) {
-    // With one owner, nobody pushes it and Find() no longer returns it.
+    // With one owner, no push uses it and Find() no longer returns it.
     if (spare->use_count() > 1) continue;
     made->bytes =
         std::move(std::const_pointer_cast<EncodedContribution>(*spare)->bytes);

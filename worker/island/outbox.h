@@ -19,19 +19,19 @@ class Outbox {
 
   // Replaces the contents. `pushed`: shards may have parts of added items.
   void Set(std::vector<Item> items, bool pushed = false);
-  // nullptr: not there.
+  // Returns null if the item is not here.
   Item Find(int32_t fragment, int64_t seq) const;
   // True on the first call for an item that no shard has any part of.
   bool TakeNew(const Item& item);
 
-  // An empty contribution; reuses the memory of a removed one if it can.
+  // Makes an empty contribution; reuses the memory of a removed one if it can.
   std::shared_ptr<EncodedContribution> MakeItem();
 
  private:
   mutable Mutex mutex_;
   std::vector<Item> items_ ABSL_GUARDED_BY(mutex_);
   std::vector<Item> new_ ABSL_GUARDED_BY(mutex_);     // Subset of items_.
-  // Removed, to be used again: at most as many as there ever were at once.
+  // Removed items, to be used again: at most as many as there were at once.
   std::vector<Item> spares_ ABSL_GUARDED_BY(mutex_);
   size_t item_count_max_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -71,7 +71,7 @@ TransferBounds::TransferBounds(const Env& env, Lane lane, const Action& action,
   if (info != nullptr) check = PushCheck(env.spec, action, *info);
   call_.stop = mailbox_.BeginTransfer(std::move(check), lane);
   if (is_push && env.is_leaving) {
-    // The push goes on, for a bounded time.
+    // A leaving island's push continues, for a bounded time.
     call_.deadline = absl::Now() + kTransferIdleMax;
   } else {
     leave_.emplace(env.leave, [this] { mailbox_.StopTransfer(); });

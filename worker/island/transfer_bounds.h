@@ -1,7 +1,7 @@
-// What bounds the transfers of one action: plans that make them obsolete, the
-// wish to leave, and the time in which nothing moves.
+// Bounds the transfers of one action: by plans that make them obsolete, by the
+// wish to leave, and by the time in which nothing moves.
 //
-// Lives for as long as the action is done. Thread-compatible.
+// Lives as long as the action runs. Thread-compatible.
 
 #pragma once
 
@@ -21,9 +21,9 @@
 
 namespace atl::worker {
 
-// Longest that nothing of a push or pull moves before the loop looks again at
-// its plan: a slow link may take hours. An island that leaves gives a push this
-// long in all.
+// The longest time in which no byte of a push or pull moves before the loop
+// looks again at its plan: a slow link may take hours. A leaving island gives a
+// push this long in all.
 inline constexpr absl::Duration kTransferIdleMax = absl::Seconds(30);
 // The same for a push at durability `island`, which waits for other islands and
 // for the server's memory: as long as a round may take. A newer plan ends it
@@ -49,9 +49,9 @@ class TransferBounds {
   TransferBounds& operator=(const TransferBounds&) = delete;
 
   const server::CallBounds& call() const { return call_; }
-  // How the action ended, given how its transfers did. A push that a plan
-  // stopped because its contribution is decided is done: the plan may know the
-  // commit before the servers' answer arrives.
+  // Converts the status of an action's transfers to the action's. A push that a
+  // plan stopped because its contribution is decided is done: the plan may know
+  // the commit before the servers' answer arrives.
   absl::Status Settle(const absl::Status& status) const;
 
  private:

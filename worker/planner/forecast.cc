@@ -217,8 +217,8 @@ double LatencyTogether(const Costs& costs) {
          (costs.codec_blocks ? 0 : costs.save + costs.codec_sum);
 }
 
-// How much later than this island the last awaited island pushes, if islands of
-// other speeds take other numbers of steps.
+// Returns how much later than this island the last awaited island pushes, if
+// islands of other speeds take other numbers of steps.
 double Lateness(const Exchange& exchange, const Compute& compute,
                 int island_count) {
   const int64_t asked = AskedIslandCount(exchange, island_count);

@@ -2,9 +2,10 @@
 // and its bottleneck.
 //
 // Pure: a closed formula, no simulation. Thread-safe. Over random runs,
-// utilization differs from an event-driven simulation by less than 0.005 in the
-// mean. It differs by at most 0.25, where fragments of a stream queue behind
-// each other (tests/benchmarks/utilization_simulator_test.cc).
+// utilization differed from an event-driven simulation by less than 0.005 in
+// the mean. It differed by at most 0.25, where fragments of a stream queue
+// behind each other. tests/benchmarks/slow_link measures the difference to real
+// islands.
 //
 //   s    seconds of an inner step           H  inner steps per round
 //   P    fragments                          t  inner steps that hide an answer
@@ -117,7 +118,7 @@ struct Link {
 
 // Streams of a transfer (server/client/DESIGN.md). The default has no limits.
 struct Flow {
-  int stream_count = 0;         // Of all shards together; 0: no limit.
+  int stream_count = 0;         // For all shards together; 0: no limit.
   int shard_count = 1;          // >= 1; each has at least one stream.
   double stripe_bytes_min = 1;  // Bytes that an additional stream needs, > 0.
   double window_bytes = 0;      // w, >= 0.
@@ -129,7 +130,7 @@ struct Flow {
 // are f32 bytes: 4 per element, for any wire format.
 struct Service {
   int island_count = 1;                  // N >= 1.
-  double merge_bytes_per_second = 3e9;   // Of one contribution, > 0.
+  double merge_bytes_per_second = 3e9;   // One contribution's merge, > 0.
   double encode_bytes_per_second = 8e9;  // > 0.
   double decode_bytes_per_second = 8e9;  // > 0.
   // The island stops computing while it encodes and decodes. False: that time

@@ -30,7 +30,7 @@ std::vector<int64_t> CountFragmentElements(const v1::Layout& layout) {
   return elements;
 }
 
-// Whether the merge needs factors from sums over all shards.
+// Returns whether the merge needs factors from sums over all shards.
 bool NeedsVerdict(v1::MergeRuleKind rule) {
   switch (rule) {
     case v1::MERGE_RULE_KIND_RDA:

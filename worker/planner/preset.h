@@ -16,7 +16,7 @@ namespace atl::worker::planner {
 
 // Facts about a preset that are not in its run file.
 struct Preset {
-  absl::string_view name;  // Also its run file's.
+  absl::string_view name;  // Also the name of its run file.
   // Its cost besides time, in a few words; empty if unknown.
   absl::string_view price;
   // For data that must not leave its island; others share out their data.

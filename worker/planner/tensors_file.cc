@@ -285,7 +285,6 @@ absl::Status CheckNamedFragments(const v1::Layout& layout) {
   return absl::OkStatus();
 }
 
-// Gives each tensor of `layout` its fragment.
 absl::Status AssignFragments(const TensorsFileOptions& options,
                              v1::Layout& layout) {
   int32_t named_count = 0;

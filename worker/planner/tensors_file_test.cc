@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/fuzz/mutator.h"
 #include "base/layout/layout.h"
+#include "base/testing/mutator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -20,7 +20,7 @@
 
 namespace atl::worker {
 
-// Which elements of a model the files of a local checkpoint cover together.
+// The elements of a model that a local checkpoint's files cover together.
 class Coverage {
  public:
   // Adds one file's ranges of the model order, which do not overlap. DATA_LOSS:

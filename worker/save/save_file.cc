@@ -116,8 +116,8 @@ absl::Status ReadExactly(const RandomAccessFile& file, int64_t offset,
 struct Opened {
   std::unique_ptr<RandomAccessFile> file;
   int64_t file_bytes = 0;
-  int64_t offset = 0;  // Of the first section.
-  int64_t end = 0;     // Behind the last one.
+  int64_t offset = 0;  // First section's offset.
+  int64_t end = 0;     // End of the last section.
   SaveOutline outline;
   Json sections;
 };

@@ -119,7 +119,7 @@ absl::Status AddTo(Coverage& coverage, const RunLayout& layout,
   return coverage.Add(source->spans());
 }
 
-// The first undamaged copy; the first error if there is none.
+// Returns the first undamaged copy; without one, the first error.
 absl::StatusOr<Save> ReadCopy(FileSystem& file_system,
                               const SaveSet::File& file, uint32_t parts) {
   absl::Status first;

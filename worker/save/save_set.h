@@ -1,10 +1,10 @@
 // Finds an island's local checkpoints in a directory, and reads one process's
 // part of one, whichever processes wrote it.
 //
-// An island of one process has RUN.ISLAND.save. Of N processes, the I-th has
-// RUN.ISLAND.I-of-N.save, and RUN.ISLAND.I-of-N.save.next until all processes
-// have theirs (worker/island/group/DESIGN.md). The records that follow a .save
-// are in a .records of the same name.
+// An island of one process has RUN.ISLAND.save. In an island of N processes,
+// process I has RUN.ISLAND.I-of-N.save, and RUN.ISLAND.I-of-N.save.next until
+// every process has written its file (worker/island/group/DESIGN.md). The
+// records that follow a .save are in a .records of the same name.
 //
 // A process reads only its own file if it holds the same part as when it wrote;
 // otherwise also those of others, so all must be in this directory.
@@ -37,7 +37,6 @@ struct SavePlace {
 // file, until all processes have theirs.
 std::string SavePath(const SavePlace& place, int process_index,
                      int process_count, bool is_next = false);
-// The path of its records.
 std::string RecordsPath(const SavePlace& place, int process_index,
                         int process_count);
 
@@ -45,7 +44,7 @@ std::string RecordsPath(const SavePlace& place, int process_index,
 struct SaveSet {
   std::string name;  // Same on all processes; unique.
   int process_count = 1;
-  SaveOutline outline;  // Of one file; only `held` differs in others.
+  SaveOutline outline;  // One file's; other files differ only in `held`.
   struct File {
     int process_index = 0;
     std::vector<std::string> paths;  // More than one: copies.
@@ -55,7 +54,7 @@ struct SaveSet {
   std::vector<File> files;
   std::vector<SaveOutline> records;  // As many as all files have.
 
-  // Of the newest record, or of the whole save.
+  // The header of the newest record, or of the whole save.
   const SaveHeader& newest() const {
     return records.empty() ? outline.header : records.back().header;
   }

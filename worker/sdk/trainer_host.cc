@@ -1,6 +1,7 @@
 #include "worker/sdk/trainer_host.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,10 +11,12 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/net/socket.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "base/time/clock.h"
 #include "google/protobuf/util/json_util.h"
 #include "worker/island/group/island_group.h"
 
@@ -112,8 +115,8 @@ SharedRegion::~SharedRegion() {
 
 absl::StatusOr<std::unique_ptr<TrainerHost>> TrainerHost::Start(
     const std::string& path) {
-  ASSIGN_OR_RETURN(std::unique_ptr<PacketListener> listener,
-                   PacketListener::Listen(path));
+  ASSIGN_OR_RETURN(std::unique_ptr<net::PacketListener> listener,
+                   net::PacketListener::Listen(path));
   ASSIGN_OR_RETURN(UniqueFd waker, MakeWaker());
   return std::unique_ptr<TrainerHost>(
       new TrainerHost(std::move(listener), std::move(waker)));
@@ -163,11 +166,13 @@ absl::Status TrainerHost::Accept(std::stop_token stop) {
     if (stop.stop_requested()) {
       return absl::CancelledError("stopped before a trainer connected");
     }
-    if (WaitToRead(listener_->fd(), waker_.get(), kLook) != Waited::kReady) {
+    if (!net::WaitForSocket(listener_->fd(), POLLIN,
+                            {SystemClock().Now() + kLook, waker_.get()})
+             .ok()) {
       ClearWaker(waker_.get());
       continue;
     }
-    absl::StatusOr<PacketSocket> socket = listener_->Accept();
+    absl::StatusOr<net::PacketSocket> socket = listener_->Accept();
     if (socket.ok()) {
       socket_ = *std::move(socket);
       return absl::OkStatus();
@@ -252,13 +257,13 @@ absl::Status TrainerHost::SendLayout(int32_t fragment,
 
 absl::Status TrainerHost::Send(const v1::TrainerMessage& message, int fd) {
   ASSIGN_OR_RETURN(const std::string text, ToText(message));
-  return socket_.Send(text, fd, kSendMax);
+  return Annotate(socket_.Send(text, fd, kSendMax), "the trainer");
 }
 
 absl::StatusOr<v1::TrainerMessage> TrainerHost::Receive(absl::Duration timeout,
                                                         bool is_train) {
   bool told = false;
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SystemClock().Now() + timeout;
   while (true) {
     bool interrupt = false, at_once = false;
     {
@@ -273,22 +278,22 @@ absl::StatusOr<v1::TrainerMessage> TrainerHost::Receive(absl::Duration timeout,
       message.mutable_interrupt();
       RETURN_IF_ERROR(Send(message));
     }
-    switch (WaitToRead(socket_.fd(), waker_.get(), deadline - absl::Now())) {
-      case Waited::kWoken:
-        ClearWaker(waker_.get());
-        continue;
-      case Waited::kTimeout:
-        if (absl::Now() < deadline) continue;
-        return absl::UnavailableError("the trainer does not answer");
-      case Waited::kReady:
-        break;
+    const absl::Status waited =
+        net::WaitForSocket(socket_.fd(), POLLIN, {deadline, waker_.get()});
+    if (absl::IsCancelled(waited)) {
+      ClearWaker(waker_.get());
+      continue;
     }
-    ASSIGN_OR_RETURN(const std::string text, socket_.Receive());
+    if (!waited.ok()) {
+      return absl::UnavailableError("the trainer does not answer");
+    }
+    const absl::StatusOr<std::string> text = socket_.Receive();
+    RETURN_IF_ERROR(Annotate(text.status(), "the trainer"));
     {
       MutexLock lock(&mutex_);
       heard_ = absl::Now();
     }
-    ASSIGN_OR_RETURN(v1::TrainerMessage message, ToMessage(text));
+    ASSIGN_OR_RETURN(v1::TrainerMessage message, ToMessage(*text));
     if (message.has_progress()) continue;
     return message;
   }

@@ -24,8 +24,8 @@
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/trainer.pb.h"
 #include "base/layout/layout.h"
+#include "base/net/packet_socket.h"
 #include "base/sync/mutex.h"
-#include "worker/sdk/packet_socket.h"
 
 namespace atl::worker {
 
@@ -53,7 +53,7 @@ class SharedRegion {
 
 class TrainerHost {
  public:
-  // Listens at `path`. Errors as PacketListener::Listen.
+  // Listens at `path`. Errors as net::PacketListener::Listen.
   static absl::StatusOr<std::unique_ptr<TrainerHost>> Start(
       const std::string& path);
 
@@ -69,7 +69,7 @@ class TrainerHost {
     return regions_[fragment].values();
   }
 
-  // Of the data that the trainer reads, by its hello. Requires: Connect().
+  // The fingerprint in the trainer's hello. Requires: Connect().
   const std::string& data_fingerprint() const { return data_fingerprint_; }
 
   // Sends `request` and returns the answer, which is of the same kind.
@@ -85,14 +85,14 @@ class TrainerHost {
   // Tells the trainer that the island has ended, and disconnects it.
   void End(const absl::Status& status);
 
-  // How long Ask() has waited without a word of the trainer; 0 outside of it.
+  // Time that Ask() has waited without a word of the trainer; 0 outside of it.
   absl::Duration silence() const;
 
   // Not OK between the loss of a trainer and the next Connect().
   absl::Status lost() const;
 
  private:
-  TrainerHost(std::unique_ptr<PacketListener> listener, UniqueFd waker)
+  TrainerHost(std::unique_ptr<net::PacketListener> listener, UniqueFd waker)
       : listener_(std::move(listener)), waker_(std::move(waker)) {}
 
   absl::Status MakeRegions(const v1::TrainerHello& hello,
@@ -109,10 +109,10 @@ class TrainerHost {
                                              bool is_train);
   absl::Status Lose(const absl::Status& why);
 
-  const std::unique_ptr<PacketListener> listener_;
+  const std::unique_ptr<net::PacketListener> listener_;
   const UniqueFd waker_;
-  PacketSocket socket_;
-  std::string run_uid_;  // That the regions are of; empty: none.
+  net::PacketSocket socket_;
+  std::string run_uid_;  // The run of the regions; empty: none.
   std::vector<SharedRegion> regions_;
   uint64_t seq_ = 0;
   std::string data_fingerprint_;

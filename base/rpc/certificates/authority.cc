@@ -241,7 +241,7 @@ std::vector<Extension> LeafExtensions() {
           {NID_key_usage, "critical,digitalSignature"}};
 }
 
-// Whether certificates may be for `key`, which a stranger may have made.
+// Returns whether certificates may be for `key`, perhaps a stranger's.
 bool IsGoodKey(const EVP_PKEY& key) {
   const int bits = EVP_PKEY_get_bits(&key);
   switch (EVP_PKEY_get_base_id(&key)) {
@@ -293,7 +293,7 @@ absl::StatusOr<CertificateFacts> ReadFacts(const std::string& cert_pem) {
       static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(
           certificate.get(), NID_subject_alt_name, nullptr, nullptr)));
   ERR_clear_error();
-  // None, of a null pointer.
+  // A null pointer has no names.
   for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
     const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names.get(), i);
     if (name->type != GEN_URI) continue;

@@ -39,7 +39,6 @@ struct CertificateSpec {
 // INVALID_ARGUMENT: it is not.
 absl::Status CheckCertificateHost(absl::string_view host);
 
-// What a certificate says of itself.
 struct CertificateFacts {
   absl::Time begin;
   absl::Time end;
@@ -48,8 +47,8 @@ struct CertificateFacts {
   std::vector<std::string> uris;  // Alternative names that are URIs.
 };
 
-// The facts of the first certificate of `cert_pem`.
-// INVALID_ARGUMENT: there is none.
+// Reads the facts of the first certificate of `cert_pem`.
+// INVALID_ARGUMENT: it has no certificate.
 absl::StatusOr<CertificateFacts> ReadFacts(const std::string& cert_pem);
 
 // A self-signed CA. At most `path_length` CAs may be between it and a

@@ -29,8 +29,8 @@ struct DataToken {
   std::string cluster_id;
   std::string run_uid;
   Role role = Role::kIsland;  // kIsland or kReader.
-  std::string name;           // Of the island or the reader.
-  absl::Time end;             // In whole seconds.
+  std::string name;           // The island's or the reader's.
+  absl::Time end;             // Expiry, in whole seconds.
 };
 
 // Requires: ids as base/identity accepts them.

@@ -22,7 +22,7 @@ struct TlsFiles {
   std::string key;   // --tls-key: its private key.
   std::string ca;    // --tls-ca: the CA of our peers' certificates.
   // --tls-island-ca: the CA of enrolled islands and readers, which a listener
-  // accepts for these roles alone; empty: there is none.
+  // accepts for these roles alone; empty: no such CA.
   std::string island_ca;
 
   bool empty() const { return cert.empty() && key.empty() && ca.empty(); }
@@ -41,7 +41,7 @@ struct TlsMaterial {
   std::string cert_pem;
   std::string key_pem;
   std::string ca_pem;
-  std::string island_ca_pem;  // Empty: there is none.
+  std::string island_ca_pem;  // May be empty.
 
   bool operator==(const TlsMaterial&) const = default;
 };

@@ -44,12 +44,12 @@ class TlsSource {
   std::shared_ptr<const TlsMaterial> Get();
 
  private:
-  // Which state of a file it is. All zero: it cannot be seen.
+  // Identifies the state of a file. All zero: the file cannot be read.
   struct Stamp {
     dev_t device = 0;
     ino_t inode = 0;
     off_t size = 0;
-    int64_t changed_ns = 0;  // The file's ctime, which nobody can set.
+    int64_t changed_ns = 0;  // The file's ctime, which programs cannot set.
     bool operator==(const Stamp&) const = default;
   };
   using Stamps = std::array<Stamp, 4>;

@@ -27,7 +27,7 @@ struct StoreFree {
   void operator()(STACK_OF(X509) * stack) const { sk_X509_free(stack); }
 };
 
-// Refuses keys with a password: nobody is there to enter it.
+// Refuses keys with a password: a program cannot enter one.
 int NoPassword(char*, int, int, void*) { return -1; }
 
 }  // namespace

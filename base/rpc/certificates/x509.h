@@ -41,7 +41,7 @@ PrivateKey ReadPrivateKey(const std::string& pem);
 std::string ToPem(X509& certificate);
 std::string ToPem(EVP_PKEY& key);
 
-// The common name; empty if there is none, or several.
+// The common name if it occurs exactly once; otherwise empty.
 std::string CommonNameOf(X509& certificate);
 
 // OK if the chain, the leaf first, ends in a certificate of `anchors_pem`, which

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMessageBytes = static_cast<int64_t>(kTlsMessageBytesMax) - 4;
 
-WaitLimits Long() { return {SystemClock().Now() + absl::Minutes(2), -1}; }
+net::WaitLimits Long() { return {SystemClock().Now() + absl::Minutes(2), -1}; }
 
 // A sender and a receiver, connected.
 class LinkLoadTest : public ::testing::Test {

@@ -4,7 +4,6 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <cerrno>
 #include <cstdint>
@@ -24,52 +23,6 @@ constexpr char kGroups[] = "X25519:P-256:P-384";
 constexpr long kCertificatesBytesMax = 32 << 10;
 constexpr size_t kLengthBytes = 4;
 
-// --- A socket BIO for OpenSSL: no signals, non-blocking ----------------------
-
-int GetFd(BIO* bio) {
-  return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
-}
-
-bool IsTransient(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
-int WriteBio(BIO* bio, const char* bytes, size_t size, size_t* written) {
-  BIO_clear_retry_flags(bio);
-  const ssize_t count =
-      send(GetFd(bio), bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (count < 0 && IsTransient(errno)) BIO_set_retry_write(bio);
-  if (count <= 0) return 0;
-  *written = static_cast<size_t>(count);
-  return 1;
-}
-
-int ReadBio(BIO* bio, char* bytes, size_t size, size_t* read) {
-  BIO_clear_retry_flags(bio);
-  const ssize_t count = recv(GetFd(bio), bytes, size, MSG_DONTWAIT);
-  if (count < 0 && IsTransient(errno)) BIO_set_retry_read(bio);
-  if (count == 0) errno = 0;  // The end, for ReadError.
-  if (count <= 0) return 0;
-  *read = static_cast<size_t>(count);
-  return 1;
-}
-
-long ControlBio(BIO*, int command, long, void*) {
-  return command == BIO_CTRL_FLUSH ? 1 : 0;
-}
-
-const BIO_METHOD* SocketMethod() {
-  static const BIO_METHOD* const method = [] {
-    BIO_METHOD* const made =
-        BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");
-    BIO_meth_set_write_ex(made, WriteBio);
-    BIO_meth_set_read_ex(made, ReadBio);
-    BIO_meth_set_ctrl(made, ControlBio);
-    return made;
-  }();
-  return method;
-}
-
 // The reason of OpenSSL's newest error; empty if there is none.
 std::string OpensslReason() {
   const unsigned long error = ERR_peek_last_error();
@@ -84,54 +37,43 @@ bool IsIpAddress(const std::string& host) {
          inet_pton(AF_INET6, host.c_str(), bytes) == 1;
 }
 
-// A context of `method` for TLS 1.3 alone; null if OpenSSL cannot.
-SSL_CTX* MakeContext(const SSL_METHOD* method) {
-  SSL_CTX* const context = SSL_CTX_new(method);
-  if (context == nullptr ||
-      SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
-      SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) != 1 ||
-      SSL_CTX_set_num_tickets(context, 0) != 1 ||
-      SSL_CTX_set1_groups_list(context, kGroups) != 1) {
-    SSL_CTX_free(context);
-    return nullptr;
+}  // namespace
+
+// --- TlsContext --------------------------------------------------------------
+
+absl::StatusOr<std::shared_ptr<TlsContext>> TlsContext::Make(
+    const SSL_METHOD* method) {
+  std::shared_ptr<TlsContext> made(new TlsContext);
+  made->settings_ = net::MakeTls13Settings(method);
+  SSL_CTX* const context = made->settings_.get();
+  if (context == nullptr || SSL_CTX_set1_groups_list(context, kGroups) != 1) {
+    return absl::InternalError("OpenSSL has no TLS 1.3");
   }
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION |
                                    SSL_OP_NO_RENEGOTIATION);
-  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
   // Otherwise a read that meets messages of TLS alone goes on, past any
   // deadline.
   SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
   SSL_CTX_set_max_cert_list(context, kCertificatesBytesMax);
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
-  return context;
+  SSL_CTX_set_cert_verify_callback(context, TlsStream::OnCertificates, nullptr);
+  return made;
 }
-
-}  // namespace
-
-// --- TlsContext --------------------------------------------------------------
-
-TlsContext::TlsContext(SSL_CTX* context) : context_(context) {
-  if (context_ == nullptr) return;
-  SSL_CTX_set_cert_verify_callback(context_, TlsStream::OnCertificates,
-                                   nullptr);
-}
-
-TlsContext::~TlsContext() { SSL_CTX_free(context_); }
 
 absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::MakeServer(
     const std::string& cert_pem, const std::string& key_pem) {
-  const std::shared_ptr<TlsContext> made(
-      new TlsContext(MakeContext(TLS_server_method())));
+  ASSIGN_OR_RETURN(const std::shared_ptr<TlsContext> made,
+                   Make(TLS_server_method()));
   RETURN_IF_ERROR(made->Use(cert_pem, key_pem));
   return made;
 }
 
 absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::MakeClient(
     const std::string& cert_pem, const std::string& key_pem) {
-  const std::shared_ptr<TlsContext> made(
-      new TlsContext(MakeContext(TLS_client_method())));
-  if (made->context_ == nullptr || !cert_pem.empty() || !key_pem.empty()) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<TlsContext> made,
+                   Make(TLS_client_method()));
+  if (!cert_pem.empty() || !key_pem.empty()) {
     RETURN_IF_ERROR(made->Use(cert_pem, key_pem));
   }
   return made;
@@ -140,15 +82,15 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::MakeClient(
 absl::Status TlsContext::Use(const std::string& cert_pem,
                              const std::string& key_pem) {
   ERR_clear_error();
-  if (context_ == nullptr) return absl::InternalError("OpenSSL has no TLS 1.3");
+  SSL_CTX* const context = settings_.get();
   const std::vector<Certificate> chain = ReadCertificates(cert_pem);
   const PrivateKey key = ReadPrivateKey(key_pem);
   bool used = !chain.empty() && key != nullptr &&
-              SSL_CTX_use_certificate(context_, chain[0].get()) == 1 &&
-              SSL_CTX_use_PrivateKey(context_, key.get()) == 1 &&
-              SSL_CTX_check_private_key(context_) == 1;
+              SSL_CTX_use_certificate(context, chain[0].get()) == 1 &&
+              SSL_CTX_use_PrivateKey(context, key.get()) == 1 &&
+              SSL_CTX_check_private_key(context) == 1;
   for (size_t i = 1; used && i < chain.size(); ++i) {
-    used = SSL_CTX_add1_chain_cert(context_, chain[i].get()) == 1;
+    used = SSL_CTX_add1_chain_cert(context, chain[i].get()) == 1;
   }
   if (used) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -157,52 +99,49 @@ absl::Status TlsContext::Use(const std::string& cert_pem,
 
 // --- TlsStream ---------------------------------------------------------------
 
-TlsStream::TlsStream(UniqueFd fd, const WaitLimits& limits)
+TlsStream::TlsStream(UniqueFd fd, const net::WaitLimits& limits)
     : fd_(std::move(fd)), limits_(limits) {}
 
 TlsStream::~TlsStream() {
   if (is_open_) {
     ERR_clear_error();
-    SSL_shutdown(ssl_);
+    SSL_shutdown(tls_->ssl());
   }
-  SSL_free(ssl_);
+  tls_.reset();
   ERR_clear_error();
 }
 
 absl::StatusOr<std::unique_ptr<TlsStream>> TlsStream::Make(
-    const TlsContext& context, UniqueFd fd, const WaitLimits& limits) {
+    const TlsContext& context, UniqueFd fd, net::TlsLayer::Side side,
+    const net::WaitLimits& limits) {
   auto made = std::unique_ptr<TlsStream>(new TlsStream(std::move(fd), limits));
-  made->ssl_ = SSL_new(context.context_);
-  BIO* const bio = BIO_new(SocketMethod());
-  if (made->ssl_ == nullptr || bio == nullptr) {
-    BIO_free(bio);
+  made->tls_ = net::TlsLayer::Make(*context.settings_, made->fd_.get(), side);
+  if (made->tls_ == nullptr) {
     return absl::ResourceExhaustedError("no memory for a connection");
   }
-  BIO_set_data(bio,
-               reinterpret_cast<void*>(static_cast<intptr_t>(made->fd_.get())));
-  BIO_set_init(bio, 1);
-  SSL_set_bio(made->ssl_, bio, bio);
-  SSL_set_app_data(made->ssl_, made.get());
+  SSL_set_app_data(made->tls_->ssl(), made.get());
   return made;
 }
 
 absl::StatusOr<std::unique_ptr<TlsStream>> TlsStream::Accept(
-    const TlsContext& context, UniqueFd fd, const WaitLimits& limits) {
-  ASSIGN_OR_RETURN(std::unique_ptr<TlsStream> made,
-                   Make(context, std::move(fd), limits));
-  SSL_set_accept_state(made->ssl_);
+    const TlsContext& context, UniqueFd fd, const net::WaitLimits& limits) {
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<TlsStream> made,
+      Make(context, std::move(fd), net::TlsLayer::Side::kAccepts, limits));
   RETURN_IF_ERROR(made->Handshake());
   return made;
 }
 
 absl::StatusOr<std::unique_ptr<TlsStream>> TlsStream::Connect(
     const TlsContext& context, UniqueFd fd, const std::string& host,
-    PeerCheck check, const WaitLimits& limits) {
-  ASSIGN_OR_RETURN(std::unique_ptr<TlsStream> made,
-                   Make(context, std::move(fd), limits));
+    PeerCheck check, const net::WaitLimits& limits) {
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<TlsStream> made,
+      Make(context, std::move(fd), net::TlsLayer::Side::kConnects, limits));
   made->check_ = std::move(check);
-  SSL_set_connect_state(made->ssl_);
-  if (!IsIpAddress(host)) SSL_set_tlsext_host_name(made->ssl_, host.c_str());
+  if (!IsIpAddress(host)) {
+    SSL_set_tlsext_host_name(made->tls_->ssl(), host.c_str());
+  }
   RETURN_IF_ERROR(made->Handshake());
   return made;
 }
@@ -225,7 +164,7 @@ int TlsStream::OnCertificates(X509_STORE_CTX* store, void*) {
 }
 
 absl::Status TlsStream::Handshake() {
-  const absl::Status status = Run([this] { return SSL_do_handshake(ssl_); });
+  const absl::Status status = Run([this] { return tls_->Handshake(); });
   RETURN_IF_ERROR(checked_);
   RETURN_IF_ERROR(status);
   is_open_ = true;
@@ -246,8 +185,7 @@ absl::Status TlsStream::Send(absl::string_view message) {
   absl::StrAppend(&bytes, message);
   size_t written = 0;
   // It is written whole: OpenSSL's mode for partial writes is off.
-  return Run(
-      [&] { return SSL_write_ex(ssl_, bytes.data(), bytes.size(), &written); });
+  return Run([&] { return tls_->Write(bytes, written); });
 }
 
 absl::StatusOr<std::string> TlsStream::Receive() {
@@ -268,32 +206,27 @@ absl::StatusOr<std::string> TlsStream::Receive() {
 absl::Status TlsStream::ReadAll(char* bytes, size_t size) {
   while (size > 0) {
     size_t count = 0;
-    RETURN_IF_ERROR(
-        Run([&] { return SSL_read_ex(ssl_, bytes, size, &count); }));
+    RETURN_IF_ERROR(Run([&] { return tls_->Read(bytes, size, count); }));
     bytes += count;
     size -= count;
   }
   return absl::OkStatus();
 }
 
-absl::Status TlsStream::Run(absl::FunctionRef<int()> step) {
+absl::Status TlsStream::Run(absl::FunctionRef<net::TlsLayer::Step()> step) {
+  using Step = net::TlsLayer::Step;
   absl::Status status;
   while (status.ok()) {
-    ERR_clear_error();
-    errno = 0;
-    const int result = step();
-    if (result == 1) return absl::OkStatus();
-    switch (SSL_get_error(ssl_, result)) {
-      case SSL_ERROR_WANT_READ:
-        status = WaitForSocket(fd_.get(), POLLIN, limits_);
+    switch (step()) {
+      case Step::kDone:
+        return absl::OkStatus();
+      case Step::kWaitsToRead:
+        status = net::WaitForSocket(fd_.get(), POLLIN, limits_);
         break;
-      case SSL_ERROR_WANT_WRITE:
-        status = WaitForSocket(fd_.get(), POLLOUT, limits_);
+      case Step::kWaitsToWrite:
+        status = net::WaitForSocket(fd_.get(), POLLOUT, limits_);
         break;
-      case SSL_ERROR_ZERO_RETURN:
-        status = absl::UnavailableError("the peer closed the connection");
-        break;
-      default:
+      case Step::kEnded:
         status = ReadError();
     }
   }

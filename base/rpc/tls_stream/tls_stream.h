@@ -21,12 +21,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/io/unique_fd.h"
-#include "base/rpc/tls_stream/socket.h"
-
-// OpenSSL's types.
-struct ssl_ctx_st;
-struct ssl_st;
-struct x509_store_ctx_st;
+#include "base/net/socket.h"
+#include "base/net/tls_layer.h"
 
 namespace atl::rpc {
 
@@ -43,16 +39,15 @@ class TlsContext {
   // Empty: the streams have no certificate. Errors as MakeServer.
   static absl::StatusOr<std::shared_ptr<const TlsContext>> MakeClient(
       const std::string& cert_pem, const std::string& key_pem);
-  ~TlsContext();
-  TlsContext(const TlsContext&) = delete;
-  TlsContext& operator=(const TlsContext&) = delete;
 
  private:
   friend class TlsStream;
-  explicit TlsContext(ssl_ctx_st* context);  // Null: out of memory.
+  TlsContext() = default;
+  static absl::StatusOr<std::shared_ptr<TlsContext>> Make(
+      const SSL_METHOD* method);
   absl::Status Use(const std::string& cert_pem, const std::string& key_pem);
 
-  ssl_ctx_st* const context_;
+  net::TlsSettings settings_;
 };
 
 // Thread-compatible. All waits of a stream together end at the limits with
@@ -73,13 +68,13 @@ class TlsStream {
   // The server's side of the handshake. The client's certificate, if it has
   // one, is not judged: the caller must.
   static absl::StatusOr<std::unique_ptr<TlsStream>> Accept(
-      const TlsContext& context, UniqueFd fd, const WaitLimits& limits);
+      const TlsContext& context, UniqueFd fd, const net::WaitLimits& limits);
 
   // The client's side, with the name `host` for the server to see.
   // Also: the errors of `check`.
   static absl::StatusOr<std::unique_ptr<TlsStream>> Connect(
       const TlsContext& context, UniqueFd fd, const std::string& host,
-      PeerCheck check, const WaitLimits& limits);
+      PeerCheck check, const net::WaitLimits& limits);
 
   // Says, without waiting, that nothing more will be sent, and closes.
   ~TlsStream();
@@ -98,22 +93,23 @@ class TlsStream {
  private:
   friend class TlsContext;
 
-  TlsStream(UniqueFd fd, const WaitLimits& limits);
+  TlsStream(UniqueFd fd, const net::WaitLimits& limits);
   static absl::StatusOr<std::unique_ptr<TlsStream>> Make(
-      const TlsContext& context, UniqueFd fd, const WaitLimits& limits);
+      const TlsContext& context, UniqueFd fd, net::TlsLayer::Side side,
+      const net::WaitLimits& limits);
   // OpenSSL's callback for the peer's certificates.
-  static int OnCertificates(x509_store_ctx_st* store, void*);
+  static int OnCertificates(X509_STORE_CTX* store, void*);
 
   absl::Status Handshake();
   absl::Status ReadAll(char* bytes, size_t size);
-  // Calls `step` (1: done) until it is done, and waits in between.
-  absl::Status Run(absl::FunctionRef<int()> step);
+  // Calls `step` until it is done, and waits in between.
+  absl::Status Run(absl::FunctionRef<net::TlsLayer::Step()> step);
   // The error that ended the connection.
   absl::Status ReadError() const;
 
   const UniqueFd fd_;
-  const WaitLimits limits_;
-  ssl_st* ssl_ = nullptr;
+  const net::WaitLimits limits_;
+  std::unique_ptr<net::TlsLayer> tls_;  // Ends before fd_.
   PeerCheck check_;
   absl::Status checked_;  // The answer of check_.
   std::string peer_chain_pem_;

@@ -18,8 +18,10 @@
 namespace atl::rpc {
 namespace {
 
-WaitLimits Long() { return {SystemClock().Now() + absl::Minutes(2), -1}; }
-WaitLimits Soon() { return {SystemClock().Now() + absl::Milliseconds(20), -1}; }
+net::WaitLimits Long() { return {SystemClock().Now() + absl::Minutes(2), -1}; }
+net::WaitLimits Soon() {
+  return {SystemClock().Now() + absl::Milliseconds(20), -1};
+}
 
 KeyAndCertificate Issue(const std::string& name) {
   const absl::Time now = absl::Now();
@@ -48,7 +50,7 @@ class TlsStreamTest : public ::testing::Test {
     dialled_ = UniqueFd(fds[1]);
   }
 
-  Stream Accept(const WaitLimits& limits) {
+  Stream Accept(const net::WaitLimits& limits) {
     return TlsStream::Accept(
         *TlsContext::MakeServer(server_.cert_pem, server_.key_pem).value(),
         std::move(accepted_), limits);
@@ -62,7 +64,7 @@ class TlsStreamTest : public ::testing::Test {
 
   // Accepts with `limits`, in this thread, while `peer` uses dialled_.
   Stream AcceptFrom(const std::function<void()>& peer,
-                    const WaitLimits& limits = Long()) {
+                    const net::WaitLimits& limits = Long()) {
     std::thread thread(peer);
     Stream stream = Accept(limits);
     thread.join();
@@ -223,7 +225,7 @@ TEST_F(TlsStreamTest, ASilentPeerIsLeftAtTheDeadline) {
 
 TEST_F(TlsStreamTest, AWakerStopsAHandshake) {
   const UniqueFd stop = MakeWaker().value();
-  WaitLimits limits = Long();
+  net::WaitLimits limits = Long();
   limits.stop_fd = stop.get();
   const Stream stream = AcceptFrom([&] { SetWaker(stop.get()); }, limits);
   EXPECT_EQ(stream.status().code(), absl::StatusCode::kCancelled);
@@ -231,7 +233,7 @@ TEST_F(TlsStreamTest, AWakerStopsAHandshake) {
 
 TEST_F(TlsStreamTest, AWakerStopsAStreamWhosePeerIsSilent) {
   const UniqueFd stop = MakeWaker().value();
-  WaitLimits limits = Long();
+  net::WaitLimits limits = Long();
   limits.stop_fd = stop.get();
   std::unique_ptr<TlsStream> client;
   const Stream stream = AcceptFrom([&] { client = Connect().value(); }, limits);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/run/run_commands.h"
 #include "cli/flags/data_cache_flags.h"
@@ -44,12 +45,13 @@ absl::Status CreateRun(Context& context, const CreateOptions& options) {
   ASSIGN_OR_RETURN(RunFile run, LoadRunFile(options.file, options.changes));
   RETURN_IF_ERROR(
       CompleteSpec(&run, ChooseOpener(context, options.data_directory)));
-  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeClient());
   v1::CreateRunRequest request;
   request.set_run_id(run.run_id);
   *request.mutable_spec() = run.spec;
   request.set_validate_only(options.validate_only);
-  absl::StatusOr<v1::CreateRunResponse> response = client->CreateRun(request);
+  absl::StatusOr<v1::CreateRunResponse> response =
+      client->Call(&v1::RunService::Stub::CreateRun, request);
   if (absl::IsAlreadyExists(response.status())) {
     return WithHint(response.status(),
                     "Give another id with --run-id, or look at the existing "

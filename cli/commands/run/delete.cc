@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/run/run_commands.h"
 #include "cli/output/output.h"
@@ -14,11 +15,11 @@ namespace atl::cli {
 namespace {
 
 absl::Status DeleteRun(Context& context, const std::string& run_id) {
-  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeClient());
   v1::DeleteRunRequest request;
   request.set_run_id(run_id);
   ASSIGN_OR_RETURN(const v1::DeleteRunResponse response,
-                   client->DeleteRun(request));
+                   client->Call(&v1::RunService::Stub::DeleteRun, request));
   Json data;
   data["run_id"] = run_id;
   data["run_uid"] = response.run_uid();

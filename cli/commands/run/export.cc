@@ -27,8 +27,7 @@ absl::Status Export(Context& context, const RunExportOptions& flags) {
   options.stop = interrupt.first();
   ASSIGN_OR_RETURN(options.patience, ParsePatience(flags.patience));
   Progress progress(context.progress_options, context.messages());
-  ASSIGN_OR_RETURN(auto client,
-                   context.MakeOperatorClient({options.stop, &progress}));
+  ASSIGN_OR_RETURN(auto client, context.MakeClient({options.stop, &progress}));
   const absl::Time begin = absl::Now();
   options.on_progress = [&](const std::string& line) {
     if (absl::Now() - begin < absl::Seconds(1)) return;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/layout/layout.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/run/checkpoints.h"
@@ -33,7 +34,7 @@ std::string RandomPinId() {
 // Releases the pin when the export ends, also after an error.
 class PinRelease {
  public:
-  PinRelease(coordinator::OperatorClient& client, std::string run_id,
+  PinRelease(coordinator::Client& client, std::string run_id,
              std::string pin_id, std::stop_token stop)
       : client_(client),
         run_id_(std::move(run_id)),
@@ -48,17 +49,18 @@ class PinRelease {
     // If the call fails the lease expires by itself.
     if (stop_.stop_requested()) {
       client_.InBackground({}, kReleaseTimeout)
-          ->ExportCheckpoint(request)
+          ->Call(&v1::RunService::Stub::ExportCheckpoint, request)
           .IgnoreError();
     } else {
-      client_.ExportCheckpoint(request).IgnoreError();
+      client_.Call(&v1::RunService::Stub::ExportCheckpoint, request)
+          .IgnoreError();
     }
   }
   PinRelease(const PinRelease&) = delete;
   PinRelease& operator=(const PinRelease&) = delete;
 
  private:
-  coordinator::OperatorClient& client_;
+  coordinator::Client& client_;
   const std::string run_id_;
   const std::string pin_id_;
   const std::stop_token stop_;
@@ -67,7 +69,7 @@ class PinRelease {
 }  // namespace
 
 absl::StatusOr<Exported> ExportRun(const Context& context,
-                                   coordinator::OperatorClient& client,
+                                   coordinator::Client& client,
                                    const ExportOptions& options) {
   if (!options.checkpoint.empty()) {
     RETURN_IF_ERROR(
@@ -79,8 +81,9 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
                                                 : options.checkpoint);
   request.mutable_lease_duration()->set_seconds(
       absl::ToInt64Seconds(kPinLease));
-  ASSIGN_OR_RETURN(const v1::ExportCheckpointResponse pinned,
-                   client.ExportCheckpoint(request));
+  ASSIGN_OR_RETURN(
+      const v1::ExportCheckpointResponse pinned,
+      client.Call(&v1::RunService::Stub::ExportCheckpoint, request));
   PinRelease release(client, options.run_id,
                      options.checkpoint.empty() ? request.pin_id() : "",
                      options.stop);

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cli/context.h"
-#include "coordinator/client/operator_client.h"
+#include "coordinator/client/client.h"
 #include "worker/api/model_files.h"
 
 namespace atl::cli {
@@ -37,7 +37,7 @@ struct Exported {
   std::string directory;  // Absolute.
   std::string parameters_sha256;
   int64_t commit_seq = 0;
-  int64_t size_bytes = 0;      // Of all files.
+  int64_t size_bytes = 0;      // Sum over all files.
   int64_t received_bytes = 0;  // Payload pulled.
 };
 
@@ -48,7 +48,7 @@ struct Exported {
 // UNAVAILABLE, DEADLINE_EXCEEDED: no answer from a server for `patience`.
 // CANCELLED: stopped.
 absl::StatusOr<Exported> ExportRun(const Context& context,
-                                   coordinator::OperatorClient& client,
+                                   coordinator::Client& client,
                                    const ExportOptions& options);
 
 }  // namespace atl::cli

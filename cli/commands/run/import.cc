@@ -2,6 +2,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/run/import_run.h"
 #include "cli/commands/run/run_commands.h"
@@ -29,10 +30,11 @@ absl::Status Import(Context& context, const RunImportOptions& options) {
   ASSIGN_OR_RETURN(import_options.patience, ParsePatience(options.patience));
   Progress progress(context.progress_options, context.messages());
   ASSIGN_OR_RETURN(auto client,
-                   context.MakeOperatorClient({interrupt.first(), &progress}));
+                   context.MakeClient({interrupt.first(), &progress}));
   v1::GetRunRequest request;
   request.set_run_id(options.run_id);
-  ASSIGN_OR_RETURN(const v1::GetRunResponse answer, client->GetRun(request));
+  ASSIGN_OR_RETURN(const v1::GetRunResponse answer,
+                   client->Call(&v1::RunService::Stub::GetRun, request));
   import_options.on_progress = [&](const std::string& line) {
     progress.Update(line, absl::Now());
   };

@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/layout/layout.h"
 #include "base/rpc/wait_notice.h"
 #include "base/status/status_macros.h"
@@ -33,7 +34,7 @@ constexpr char kGoOn[] =
 // the push if the run can no longer start or nothing moves. Thread-safe.
 class RunFollower {
  public:
-  RunFollower(coordinator::OperatorClient& client, std::string run_id,
+  RunFollower(coordinator::Client& client, std::string run_id,
               server::ParameterClient& shards, const ImportOptions& options)
       : client_(client),
         run_id_(std::move(run_id)),
@@ -88,7 +89,8 @@ class RunFollower {
     v1::GetRunStateRequest request;
     request.set_run_id(run_id_);
     while (!stop.stop_requested()) {
-      const auto answer = client->GetRunState(request);
+      const auto answer =
+          client->Call(&v1::TrainingStateService::Stub::GetRunState, request);
       if (stop.stop_requested()) return;
       TakeIn(answer);
       MutexLock lock(&mutex_);
@@ -141,7 +143,7 @@ class RunFollower {
     }
   }
 
-  coordinator::OperatorClient& client_;
+  coordinator::Client& client_;
   const std::string run_id_;
   server::ParameterClient& shards_;
   const absl::Duration patience_;
@@ -205,7 +207,7 @@ absl::Status Explain(const absl::Status& status, const std::string& run_id) {
 }  // namespace
 
 absl::StatusOr<Imported> ImportRun(const Context& context,
-                                   coordinator::OperatorClient& client,
+                                   coordinator::Client& client,
                                    const v1::Run& run,
                                    const ImportOptions& options) {
   const v1::RunSpec& spec = run.spec();

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cli/context.h"
-#include "coordinator/client/operator_client.h"
+#include "coordinator/client/client.h"
 
 namespace atl::cli {
 
@@ -29,7 +29,7 @@ struct ImportOptions {
 struct Imported {
   std::string directory;  // Absolute.
   std::string parameters_sha256;
-  int64_t size_bytes = 0;  // Of the parameters.
+  int64_t size_bytes = 0;  // Size of the parameters.
   int64_t sent_bytes = 0;  // Payload pushed; 0: the servers had it all.
   v1::RunState state = v1::RUN_STATE_UNSPECIFIED;  // Not STARTING.
 };
@@ -45,7 +45,7 @@ struct Imported {
 // created for another model. DEADLINE_EXCEEDED: nothing has moved for
 // `patience`. CANCELLED: stopped.
 absl::StatusOr<Imported> ImportRun(const Context& context,
-                                   coordinator::OperatorClient& client,
+                                   coordinator::Client& client,
                                    const v1::Run& run,
                                    const ImportOptions& options);
 

@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/commands/run/run_commands.h"
@@ -11,13 +12,14 @@ namespace atl::cli {
 namespace {
 
 absl::Status ListRuns(Context& context) {
-  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeClient());
   Table table(
       {"RUN", "STATE", ">ROUNDS", ">TOKENS", ">ISLANDS", "CREATED", "WHY"});
   Json runs = Json::array();
   v1::ListRunsRequest request;
   do {
-    ASSIGN_OR_RETURN(v1::ListRunsResponse response, client->ListRuns(request));
+    ASSIGN_OR_RETURN(v1::ListRunsResponse response,
+                     client->Call(&v1::RunService::Stub::ListRuns, request));
     for (const v1::Run& run : response.runs()) {
       Json& json = runs.emplace_back(ToJson(run));
       if (!run.has_fault()) json["fault"] = nullptr;

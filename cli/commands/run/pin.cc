@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/run/run_commands.h"
 #include "cli/output/describe.h"
@@ -22,7 +23,7 @@ struct PinOptions {
 };
 
 absl::Status Pin(Context& context, const PinOptions& options) {
-  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeClient());
   v1::ExportCheckpointRequest request;
   request.set_run_id(options.run_id);
   request.set_pin_id(options.pin_id);
@@ -30,8 +31,9 @@ absl::Status Pin(Context& context, const PinOptions& options) {
   request.set_keep_bytes_max(options.keep_mb * 1000000);
   const absl::Duration lease = absl::Hours(options.hours);
   request.mutable_lease_duration()->set_seconds(absl::ToInt64Seconds(lease));
-  ASSIGN_OR_RETURN(const v1::ExportCheckpointResponse response,
-                   client->ExportCheckpoint(request));
+  ASSIGN_OR_RETURN(
+      const v1::ExportCheckpointResponse response,
+      client->Call(&v1::RunService::Stub::ExportCheckpoint, request));
   if (options.release) {
     Json data;
     data["pin_id"] = options.pin_id;

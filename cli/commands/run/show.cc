@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/commands/run/checkpoints.h"
@@ -52,7 +53,7 @@ std::string DescribeCheckpoints(
   return text;
 }
 
-// Why a server blocks the run; empty: it does not.
+// Returns why a server blocks the run; empty: it does not.
 std::string DescribeFault(const v1::ServerState& server) {
   if (!server.fault().empty()) return server.fault();
   if (!server.alive() && !server.placement().server_id().empty()) {
@@ -155,11 +156,12 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
 }
 
 absl::Status ShowRun(Context& context, const std::string& run_id) {
-  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeClient());
   v1::GetRunStateRequest request;
   request.set_run_id(run_id);
-  ASSIGN_OR_RETURN(const v1::GetRunStateResponse state,
-                   client->GetRunState(request));
+  ASSIGN_OR_RETURN(
+      const v1::GetRunStateResponse state,
+      client->Call(&v1::TrainingStateService::Stub::GetRunState, request));
   ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> checkpoints,
                    ListAllCheckpoints(*client, run_id));
   Json json = ToJson(state);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/run/run_commands.h"
 #include "cli/output/describe.h"
@@ -20,10 +21,10 @@ void AddSteering(flags::Command& app, Context& context, const std::string& name,
   command.Add("run", *run_id, "Id of the run").Required();
   command.Action([&context, run_id] {
     context.action = [run_id](Context& context) -> absl::Status {
-      ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
+      ASSIGN_OR_RETURN(auto client, context.MakeClient());
       Request request;
       request.set_run_id(*run_id);
-      ASSIGN_OR_RETURN(const auto response, ((*client).*Method)(request));
+      ASSIGN_OR_RETURN(const auto response, client->Call(Method, request));
       context.output().Print(ToJson(response), DescribeRun(response.run()));
       return absl::OkStatus();
     };
@@ -33,17 +34,17 @@ void AddSteering(flags::Command& app, Context& context, const std::string& name,
 }  // namespace
 
 void AddRunPause(flags::Command& app, Context& context) {
-  AddSteering<v1::PauseRunRequest, &coordinator::OperatorClient::PauseRun>(
-      app, context, "pause", "Pause a run: open and seal no more rounds");
+  AddSteering<v1::PauseRunRequest, &v1::RunService::Stub::PauseRun>(
+      app, context, "pause", "Pause a run: open and seal no further rounds");
 }
 
 void AddRunResume(flags::Command& app, Context& context) {
-  AddSteering<v1::ResumeRunRequest, &coordinator::OperatorClient::ResumeRun>(
+  AddSteering<v1::ResumeRunRequest, &v1::RunService::Stub::ResumeRun>(
       app, context, "resume", "Resume a paused run");
 }
 
 void AddRunCancel(flags::Command& app, Context& context) {
-  AddSteering<v1::CancelRunRequest, &coordinator::OperatorClient::CancelRun>(
+  AddSteering<v1::CancelRunRequest, &v1::RunService::Stub::CancelRun>(
       app, context, "cancel", "End a run permanently");
 }
 

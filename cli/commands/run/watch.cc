@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "atoll/v1/run_service.grpc.pb.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/flags/flags.h"
 #include "base/io/posix_file_system.h"
 #include "base/status/status_macros.h"
@@ -34,8 +36,8 @@ struct WatchOptions {
 };
 
 struct Place {
-  int64_t revision = 0;    // Of the newest event to skip.
-  int64_t commit_seq = 0;  // Of the newest round that was printed.
+  int64_t revision = 0;    // The newest event to skip.
+  int64_t commit_seq = 0;  // Commit of the newest printed round.
 };
 
 class Printer {
@@ -55,13 +57,13 @@ class Printer {
 
 // Replaces compacted events: prints the rounds committed since `place` and the
 // run's current state. Moves `place` to that state.
-absl::Status ListInstead(const std::string& run_id,
-                         coordinator::OperatorClient& client, Printer& printer,
-                         Place& place) {
+absl::Status ListInstead(const std::string& run_id, coordinator::Client& client,
+                         Printer& printer, Place& place) {
   v1::GetRunStateRequest state_request;
   state_request.set_run_id(run_id);
-  ASSIGN_OR_RETURN(const v1::GetRunStateResponse state,
-                   client.GetRunState(state_request));
+  ASSIGN_OR_RETURN(
+      const v1::GetRunStateResponse state,
+      client.Call(&v1::TrainingStateService::Stub::GetRunState, state_request));
   const int64_t revision = state.run().revision();
   printer.Message(absl::StrCat("events after revision ", place.revision,
                                " are compacted: lists the rounds since, then "
@@ -72,8 +74,9 @@ absl::Status ListInstead(const std::string& run_id,
   request.set_after_commit_seq(place.commit_seq);
   bool more = place.commit_seq < state.commit_seq();
   while (more) {
-    ASSIGN_OR_RETURN(v1::ListRoundsResponse response,
-                     client.ListRounds(request));
+    ASSIGN_OR_RETURN(
+        v1::ListRoundsResponse response,
+        client.Call(&v1::TrainingStateService::Stub::ListRounds, request));
     for (v1::Round& round : *response.mutable_rounds()) {
       // Later ones come as events.
       if (round.commit_seq() > state.commit_seq()) break;
@@ -131,8 +134,7 @@ absl::StatusOr<std::unique_ptr<Curves>> OpenCurves(const WatchOptions& options,
 
 // Adds every kept round, so curves do not depend on where the watch begins.
 absl::Status AddKeptRounds(const WatchOptions& options,
-                           coordinator::OperatorClient& client,
-                           Curves& curves) {
+                           coordinator::Client& client, Curves& curves) {
   if (options.tensorboard.empty() && options.csv.empty()) {
     return absl::OkStatus();
   }
@@ -140,8 +142,9 @@ absl::Status AddKeptRounds(const WatchOptions& options,
   request.set_run_id(options.run_id);
   request.set_page_size(500);
   do {
-    ASSIGN_OR_RETURN(const v1::ListRoundsResponse response,
-                     client.ListRounds(request));
+    ASSIGN_OR_RETURN(
+        const v1::ListRoundsResponse response,
+        client.Call(&v1::TrainingStateService::Stub::ListRounds, request));
     for (const v1::Round& round : response.rounds()) {
       RETURN_IF_ERROR(CurveError(curves.Add(round)));
     }
@@ -164,7 +167,7 @@ absl::Status AddEvent(const v1::RunEvent& event, Curves& curves) {
 // any more. Waits for it, but not for one that is overdue.
 absl::Status AwaitLastEvaluation(const WatchOptions& options,
                                  const v1::EvaluationSpec& spec,
-                                 coordinator::OperatorClient& client,
+                                 coordinator::Client& client,
                                  const std::stop_token& stop) {
   if (spec.every_round_count() == 0 ||
       (options.tensorboard.empty() && options.csv.empty())) {
@@ -174,8 +177,9 @@ absl::Status AwaitLastEvaluation(const WatchOptions& options,
   request.set_run_id(options.run_id);
   const absl::Time begin = absl::Now();
   while (!stop.stop_requested()) {
-    ASSIGN_OR_RETURN(const v1::GetRunStateResponse state,
-                     client.GetRunState(request));
+    ASSIGN_OR_RETURN(
+        const v1::GetRunStateResponse state,
+        client.Call(&v1::TrainingStateService::Stub::GetRunState, request));
     const absl::Time deadline =
         std::min(begin, FromProto(state.run().end_time())) + kEvaluationTimeout;
     int64_t version = 0;
@@ -194,11 +198,12 @@ absl::Status AwaitLastEvaluation(const WatchOptions& options,
 // Prints events until the run ends. CANCELLED: `stop` was requested.
 absl::Status PrintEvents(Context& context, const WatchOptions& options,
                          std::stop_token stop) {
-  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient({.stop = stop}));
+  ASSIGN_OR_RETURN(auto client, context.MakeClient({.stop = stop}));
   // The spec does not change during the watch.
   v1::GetRunRequest run_request;
   run_request.set_run_id(options.run_id);
-  ASSIGN_OR_RETURN(const v1::GetRunResponse run, client->GetRun(run_request));
+  ASSIGN_OR_RETURN(const v1::GetRunResponse run,
+                   client->Call(&v1::RunService::Stub::GetRun, run_request));
   ASSIGN_OR_RETURN(const auto curves, OpenCurves(options, run.run()));
   Printer printer(run.run().spec().schedule(), context.output());
   Place place = {options.after_revision, 0};

@@ -90,9 +90,9 @@ absl::Status RefuseIslandDurability(const std::string& run_id) {
   return Refuse(
       kFailed, "ISLAND_DURABILITY",
       absl::StrCat("run ", run_id,
-                   " has durability \"island\": its shards merge what comes "
-                   "before anything is checked, so no island may join it with "
-                   "a join string. Use a run with another durability, or a "
+                   " has durability \"island\": its shards merge contributions "
+                   "before they are checked, so no island may join it with a "
+                   "join string. Use a run with another durability, or a "
                    "certificate of `atoll ca issue --role island`"));
 }
 

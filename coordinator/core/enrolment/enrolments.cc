@@ -200,7 +200,7 @@ absl::StatusOr<const storage::v1::TokenSet*> Enrolments::FindBySecret(
     const std::string& token_id, absl::string_view secret) const {
   RETURN_IF_ERROR(CheckTokenId(token_id));
   const auto found = tokens_.find(token_id);
-  // One answer for both, so that nobody can search for ids.
+  // Unknown ids and wrong secrets get one answer: ids cannot be searched for.
   if (found == tokens_.end() || secret.size() > kSecretBytesMax ||
       Hash(secret) != found->second.secret_sha256()) {
     return Refuse(absl::StatusCode::kUnauthenticated, "WRONG_TOKEN",
@@ -402,8 +402,8 @@ absl::StatusOr<Grant> Enrolments::Renew(
                      "the certificate expired more than 30 days ago: ask the "
                      "operator for a new join string");
   }
-  // A young certificate is granted again: an island that asks in a loop makes no
-  // records, and one whose answer was lost gets it.
+  // Grants a young certificate again. So an island that asks in a loop makes no
+  // records, and one whose answer was lost gets its certificate.
   const absl::Time issued =
       FromProto(known->grant().begin_time()) + kCertificateBack;
   const absl::Time end = FromProto(known->grant().end_time());

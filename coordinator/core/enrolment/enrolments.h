@@ -1,4 +1,4 @@
-// Tokens and enrolled names: who may become an island of which run.
+// Tokens and enrolled names: they decide which islands may join which run.
 //
 // Durable: Apply is the only change. A decision returns the records that carry
 // it out, so that a token's use and the name that it makes are in one batch.
@@ -40,7 +40,7 @@ struct EnrolmentRandom {
 // Times below are the machine's, not those of the log: other machines compare
 // them with their clocks.
 
-// What a decision returns: the answer, and the records to append. No records:
+// The result of a decision: the answer, and the records to append. No records:
 // the answer was given before.
 struct Grant {
   v1::CertificateGrant grant;
@@ -59,8 +59,8 @@ class Enrolments {
 
   // --- Decisions: errors as enrolment_service.proto has them -----------------
 
-  // The token with this id and secret, whether or not it still admits.
-  // UNAUTHENTICATED, WRONG_TOKEN: there is none.
+  // Returns the token with this id and secret, whether or not it still admits.
+  // UNAUTHENTICATED, WRONG_TOKEN: no token has both.
   absl::StatusOr<const storage::v1::TokenSet*> FindBySecret(
       const std::string& token_id, absl::string_view secret) const;
   // Requires: `set` is what FindBySecret returns for the request.
@@ -88,13 +88,13 @@ class Enrolments {
 
   // --- Queries ---------------------------------------------------------------
 
-  // Null: there is none.
+  // Returns null if the token does not exist.
   const v1::Token* FindToken(const std::string& token_id) const;
   const storage::v1::IdentitySet* FindIdentity(const std::string& run_uid,
                                                const std::string& name) const;
   bool IsRevoked(const std::string& run_uid, const std::string& name) const;
   std::vector<std::string> RevokedNames(const std::string& run_uid) const;
-  // Of a run, or of all if `run_id` is empty; the newest first.
+  // Lists the tokens of a run, or of all if `run_id` is empty; newest first.
   std::vector<v1::Token> ListTokens(const std::string& run_id) const;
 
  private:

@@ -13,9 +13,10 @@ int64_t FirstKept(const RunState& state, int64_t commit_seq) {
   keep *= static_cast<int64_t>(state.fragments().size());
   const int64_t step = commit_seq - commit_seq % kTrimCommitCount;
   int64_t first = std::max<int64_t>(1, step - keep + 1);
-  for (const auto& [pin_id, pin] : state.pins()) {
-    if (pin.pin.keep_bytes_max() > 0) {
-      first = std::min(first, pin.pin.commit_seq());
+  for (const auto& [pin_id, state_of_pin] : state.pins()) {
+    const v1::Pin& pin = state_of_pin.pin_set().pin();
+    if (pin.keep_bytes_max() > 0) {
+      first = std::min(first, pin.commit_seq());
     }
   }
   return first;

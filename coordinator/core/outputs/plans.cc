@@ -202,12 +202,12 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
     added.set_session_sha256(member.record.session_sha256());
   }
   const int64_t persisted = PersistedCommitSeq(state, observed);
-  for (const RecentCommit& recent : state.recent_commits()) {
-    if (recent.commit.commit_seq() <= persisted) continue;
+  for (const auto& recent : state.recent_commits()) {
+    if (recent.commit().commit_seq() <= persisted) continue;
     v1::Commit& commit = *plan.add_commits();
-    commit = recent.commit;
+    commit = recent.commit();
     for (auto& outcome : *commit.mutable_outcomes()) outcome.clear_reason();
-    *plan.add_seals() = recent.seal;
+    *plan.add_seals() = recent.seal();
   }
   for (const FragmentState& fragment : state.fragments()) {
     if (fragment.phase == RoundPhase::kOpen) {
@@ -224,7 +224,9 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
       *plan.add_seals() = fragment.sealed.seal();
     }
   }
-  for (const auto& [pin_id, pin] : state.pins()) *plan.add_pins() = pin.pin;
+  for (const auto& [pin_id, pin] : state.pins()) {
+    *plan.add_pins() = pin.pin_set().pin();
+  }
   std::sort(plan.mutable_pins()->begin(), plan.mutable_pins()->end(),
             [](const v1::Pin& a, const v1::Pin& b) {
               return a.commit_seq() != b.commit_seq()
@@ -234,9 +236,7 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
   AddDropped(state, observed.shards[shard], plan);
   plan.set_commit_seq(state.commit_seq());
   plan.set_started(state.started());
-  for (const v1::FragmentVersion& version : state.version0()) {
-    *plan.add_version0() = version;
-  }
+  *plan.mutable_version0() = state.version0();
   return plan;
 }
 

@@ -263,7 +263,8 @@ TEST_F(AsyncRoundsTest, FragmentsGoTheirOwnWayAndEndTogether) {
   EXPECT_EQ(Version(1), 0);
   // The newest cut, whatever version the other fragment has.
   ASSERT_TRUE(run_->state().pins().contains("round-2"));
-  EXPECT_EQ(run_->state().pins().at("round-2").pin.cut(1).version(), 0);
+  EXPECT_EQ(run_->state().pins().at("round-2").pin_set().pin().cut(1).version(),
+            0);
   run_->Settle();
   EXPECT_EQ(run_->state().state(), v1::RUN_STATE_COMPLETED);
   EXPECT_EQ(Version(0), 8);

@@ -18,9 +18,9 @@
 namespace atl::coordinator {
 namespace {
 
-// A smaller contribution makes no finite parameters or optimizer state overflow:
-// its elements vanish beside values near the limit of f32, 2^128, and their
-// squares are finite. Then the state itself is the cause.
+// A contribution of a smaller norm cannot make finite parameters or optimizer
+// state overflow: its elements vanish next to values near the limit of f32,
+// 2^128, and their squares are finite. Then the state itself is the cause.
 constexpr double kBlamelessNorm = 0x1p60;
 
 // The outcome of an unsealed contribution when round `version` commits.

@@ -17,7 +17,7 @@ bool SameInfo(const v1::ContributionInfo& a, const v1::ContributionInfo& b) {
   return a.SerializeAsString() == b.SerializeAsString();
 }
 
-// Why a header is invalid; empty if it is valid.
+// Returns why a header is invalid; empty if it is valid.
 std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
   const int64_t version =
       state.fragments()[info.key().fragment()].newest.version();

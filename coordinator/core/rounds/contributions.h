@@ -72,9 +72,9 @@ inline bool IsHeard(const ObservedShard& shard) {
   return shard.reported && shard.report.fault().empty();
 }
 
-// The entry of `seal`'s attempt in `reported`, the rounds that `shard` has
-// prepared or has statistics of. nullptr if there is none or the shard is not
-// heard: what a stopped shard reports does not count.
+// Returns the entry of `seal`'s attempt in `reported`, the rounds that `shard`
+// has prepared or has statistics of. Null if `reported` has no such entry, or
+// if the shard is not heard: reports of a stopped shard do not count.
 template <typename Rounds>
 const typename Rounds::value_type* FindOfSeal(const ObservedShard& shard,
                                               const Rounds& reported,

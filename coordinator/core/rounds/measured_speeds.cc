@@ -12,7 +12,7 @@
 namespace atl::coordinator {
 namespace {
 
-// Of the positive values; 0 if there are none.
+// The lower median of the positive values; 0 without any.
 template <typename Values>
 double MedianOfKnown(const Values& values) {
   std::vector<double> known;

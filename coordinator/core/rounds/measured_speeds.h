@@ -1,14 +1,14 @@
-// How fast islands are, and so how many steps a plan asks of each.
+// Speeds of islands, and the steps that a plan therefore asks of each.
 //
 // An island is measured when all shards have its contribution:
 //
 //   speed = steps that count / (now - the time its plan was made)
 //
 // in inner steps a second. Steps that count are those it claims, at most the
-// planned ones. The exchange is part of the time: a plan asks for what an
-// island can deliver. Its speed is the median of its newest kSpeedsKept
-// measurements, so one long pause does not move it. What an island says of its
-// own speed can lower its own plan and nothing else.
+// planned ones. The exchange is part of the time, because a plan asks for the
+// steps that an island can deliver. An island's speed is the median of its
+// newest kSpeedsKept measurements, so one long pause does not change it. An
+// island's own claim about its speed can lower its own plan and nothing else.
 //
 // Medians here are lower medians: of an even count the lower of the two values
 // in the middle. So less than half of the islands, or one of two, cannot raise
@@ -62,12 +62,12 @@ std::vector<double> RelativeSpeeds(const RunState& state,
                                    const Observations& observed,
                                    const std::vector<int32_t>& slots);
 
-// When the contributions of a round are due: when an island of speed v_ref has
-// done the largest of the round's plans. A claim cannot bring that forward, so
-// neither can a push of an untrained model. Requires: outlived by `observed`.
+// The times at which a round's contributions are due: an island of speed v_ref
+// has then done the largest of the round's plans. Neither a claim nor a push of
+// an untrained model makes them earlier. Requires: outlived by `observed`.
 class DueTimes {
  public:
-  // Of `fragment`, whose round asks `slots`.
+  // For `fragment`, whose round asks `slots`.
   DueTimes(const RunState& state, const Observations& observed,
            int32_t fragment, const std::vector<int32_t>& slots);
 

@@ -1,6 +1,5 @@
-// How large a contribution of an enrolled island may be. It is judged before
+// Bounds the contributions of enrolled islands. A contribution is judged before
 // SEAL by its norm over all shards, so the shard count does not matter.
-//
 //   n    norm of the contribution, over all elements of the fragment
 //   s    its counted steps
 //   f    OuterSpec.enrolled_norm_factor

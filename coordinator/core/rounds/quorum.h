@@ -1,4 +1,4 @@
-// When a round has enough contributions. Pure. Thread-safe.
+// Decides when a round has enough contributions. Pure. Thread-safe.
 //
 // The islands of one join token whose weight is limited count once together:
 // they have one person's weight, and must not be a majority. Every other island
@@ -22,7 +22,7 @@ namespace atl::coordinator {
 // The group of `slot`: all slots of one group count once together.
 std::string QuorumGroup(const RunState& state, int32_t slot);
 
-// How many groups these slots have.
+// Returns how many groups these slots have.
 int64_t CountForQuorum(const RunState& state, const std::set<int32_t>& slots);
 
 struct QuorumCount {

@@ -216,8 +216,8 @@ std::string ShardFault(const RunState& state, const Observations& observed) {
     return absl::StrCat(
         "shard ", shard, " on server ", server,
         " has stopped: ", CutUtf8(seen.report.fault(), kFaultBytesMax),
-        ". Restore what it names "
-        "(the disk, or a copy of the server's data directory) and restart ",
+        ". Restore the disk, or a copy of the server's data directory, and "
+        "restart ",
         server, ", then run `atoll run resume ", state.run_id(),
         "`; or end the run with `atoll run cancel ", state.run_id(), "`");
   }

@@ -19,7 +19,7 @@ namespace {
 
 struct RoundProgress {
   std::vector<const SeenContribution*> received;  // One a slot, by slot.
-  std::vector<int32_t> slots;                     // Of these.
+  std::vector<int32_t> slots;                     // Slots of `received`.
   std::vector<int32_t> awaited;
   std::vector<const SeenContribution*> refused;  // One a slot.
   std::vector<int32_t> gone;
@@ -53,8 +53,8 @@ RoundProgress ComputeProgress(const RunState& state, const v1::OpenRound& open,
   return progress;
 }
 
-// The first shard of `fragment` that has not reported since its server or the
-// coordinator started; -1 if there is none.
+// Returns the first shard of `fragment` that has not reported since its server
+// or the coordinator started; -1 if all have.
 int32_t UnreportedShard(const RunState& state, const Observations& observed,
                         int32_t fragment) {
   for (const int32_t shard : ListShards(state, fragment)) {
@@ -308,13 +308,13 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
                       absl::StrCat("seals ", name, " with ", received_count,
                                    " contributions: ", why)};
     };
-    if (progress.awaited.empty()) return seal("nobody else is awaited");
+    if (progress.awaited.empty()) return seal("no other island is awaited");
     if (elastic && due >= timers.quorum_time + FromProto(open.grace_window())) {
       return seal("the quorum is there and the grace window is over");
     }
     if (past_deadline) return seal("the deadline is reached with a quorum");
   } else if (unreported >= 0) {
-    // That shard may hold what would be given up.
+    // That shard may hold contributions that the deadline would give up.
     if (past_deadline) timers.deadline_start = now;
     return {{},
             absl::StrCat(name, ": waits for the report of shard ", unreported)};

@@ -34,9 +34,9 @@ std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
 absl::Time SealTimer(const RunState& state, int32_t fragment,
                      const RoundTimers& timers);
 
-// COMMIT of a sealed round. If the merge is not finite, an ABORT: an elastic run
-// goes on without the contribution of the largest norm; a strict run pauses, and
-// so does one in which every norm is too small to be the cause.
+// COMMIT of a sealed round. If the merge is not finite, an ABORT: an elastic
+// run continues without the contribution of the largest norm. A strict run
+// pauses, and so does a run in which every norm is too small to be the cause.
 Decision DecideCommit(const RunState& state, const Observations& observed,
                       int32_t fragment);
 
@@ -76,7 +76,7 @@ Decision AbortAndPause(const RunState& state, int32_t fragment,
 Decision DropAndPause(const RunState& state, int32_t fragment,
                       const std::string& reason, const std::string& why);
 
-// For people, who count rounds by the version that they make.
+// The name of a round for people: it has the version that the round makes.
 std::string RoundName(const RunState& state, int32_t fragment);
 
 // REJECTED, with the whole reason. Requires: it is refused.

@@ -18,7 +18,7 @@ namespace atl::coordinator {
 // streaming and async runs each fragment ends by the tokens merged into it.
 bool IsAtEnd(const RunState& state, int32_t fragment);
 
-// Why the run is complete, in a sentence. Requires: IsAtEnd() of all fragments.
+// Says why the run is complete. Requires: IsAtEnd() of all fragments.
 std::string EndReason(const RunState& state);
 
 // The run's step clock at the first step of the next round of `fragment`

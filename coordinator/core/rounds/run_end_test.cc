@@ -76,7 +76,8 @@ TEST_F(RunEndTest, TheCommitThatReachesTheBudgetIsTheLast) {
     EXPECT_EQ(Tokens(), rounds * 160);
     EXPECT_THAT(run_->state().state_reason(),
                 HasSubstr("budget of " + std::to_string(budget) + " tokens"));
-    EXPECT_EQ(run_->state().pins().at("final").pin.cut(0).version(), rounds);
+    EXPECT_EQ(run_->state().pins().at("final").pin_set().pin().cut(0).version(),
+              rounds);
     run_->FollowPlans();
     run_->CheckAllDecided();
     run_->CheckLog();

@@ -38,10 +38,10 @@ std::vector<int32_t> SampleSlots(const std::vector<int32_t>& slots,
 std::vector<int64_t> ElasticSteps(const std::vector<double>& speeds,
                                   int64_t inner_step_count);
 
-// The same for rounds where nobody waits, rounded down: max(1, floor(v_w /
-// v_ref * H)). This is DyLU (arXiv 2401.09135, section 4), but for v_ref: the
-// paper divides by the largest speed. The median cannot be raised by one
-// island, and islands above it take H steps as well.
+// The same for rounds in which no island waits for another, rounded down:
+// max(1, floor(v_w / v_ref * H)). This is DyLU (arXiv 2401.09135, section 4),
+// except for v_ref: the paper divides by the largest speed. One island cannot
+// raise the median, and islands above it take H steps as well.
 std::vector<int64_t> DyluSteps(const std::vector<double>& speeds,
                                int64_t inner_step_count);
 

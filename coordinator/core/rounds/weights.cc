@@ -73,7 +73,7 @@ double CapShares(const std::vector<WeightCap>& caps,
     weights[i] *= group.capped ? group.share_max / group.weight
                                : free_share / free_weight;
   }
-  // Without a free group the rest of the weight is nobody's.
+  // Without a free group no contribution gets the rest of the weight.
   return free_weight > 0 ? std::accumulate(weights.begin(), weights.end(), 0.0)
                          : 1.0;
 }

@@ -41,10 +41,10 @@ std::vector<WeightCap> WeightCaps(const RunState& state,
                                   const std::vector<int32_t>& slots);
 
 // Scales the weights so that no group exceeds its share. Proportions within a
-// group, and among all contributions that no limit binds, stay. The weights
-// then sum to 1, unless every contribution has a limit and the limits sum to
-// less: what lacks is nobody's, and counts as "no change" in the merge. Returns
-// the sum, up to rounding, by which the weights must be divided.
+// group, and among all contributions that no limit binds, stay the same. The
+// weights then sum to 1, unless every contribution has a limit and the limits
+// sum to less. The missing weight then counts as "no change" in the merge.
+// Returns the sum, up to rounding, by which the weights must be divided.
 //
 // Requires: weights are positive, and `caps` has as many elements.
 double CapShares(const std::vector<WeightCap>& caps,

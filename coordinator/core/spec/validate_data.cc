@@ -14,13 +14,13 @@ namespace {
 
 constexpr size_t kPlaceBytesMax = 4096;
 
-// What is wrong with the URL of a manifest; empty: nothing.
+// Returns the fault of a manifest's URL; empty: none.
 absl::string_view FindUrlFault(absl::string_view url) {
   if (url.size() > kPlaceBytesMax) return "is longer than 4096 bytes";
   const bool is_plain = std::all_of(url.begin(), url.end(), [](char c) {
     return absl::ascii_isgraph(static_cast<unsigned char>(c));
   });
-  if (!is_plain) return "has a character that is no part of a URL";
+  if (!is_plain) return "has a character that a URL cannot have";
   absl::string_view rest = url;
   if (absl::ConsumePrefix(&rest, "file://")) {
     return absl::StartsWith(rest, "/")

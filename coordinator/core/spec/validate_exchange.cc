@@ -36,12 +36,12 @@ void CheckExchange(const v1::RunSpec& spec,
           "must be one of the codecs of this program");
   if (exchange.error_feedback()) {
     require(!IsF32(exchange.up()), "exchange.error_feedback",
-            "must be false: exchange.up is F32, which loses nothing");
+            "must be false: exchange.up is F32, which is exact");
     const double fraction = spec.schedule().sample_fraction();
     require(fraction == 0 || fraction == 1, "exchange.error_feedback",
             "must be false with client sampling (schedule.sample_fraction < "
-            "1): what an island's codec lost would wait until the island is "
-            "sampled again, and be outdated by then");
+            "1): an island's residual would wait until the island is sampled "
+            "again, and be outdated by then");
     const double decay = exchange.error_feedback_decay();
     // Also refuses NaN.
     require(decay >= 0 && decay <= 1, "exchange.error_feedback_decay",

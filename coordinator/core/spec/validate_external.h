@@ -1,4 +1,4 @@
-// CreateRun's check of a run whose model only its trainer knows. Pure.
+// CreateRun's check of external models, which only their trainers know. Pure.
 // Thread-safe.
 
 #pragma once
@@ -10,9 +10,9 @@
 
 namespace atl::coordinator {
 
-// Appends what is wrong with `spec.model`, `spec.inner`, `spec.data` and
-// `spec.evaluation` of an external model to `violations`. Of other models:
-// appends a violation if the data is external.
+// For an external model, appends the faults of `spec.model`, `spec.inner`,
+// `spec.data` and `spec.evaluation` to `violations`. For another model, appends
+// a violation if the data is external.
 void CheckExternal(const v1::RunSpec& spec,
                    std::vector<FieldViolation>& violations);
 

@@ -130,8 +130,8 @@ void CheckInner(const v1::InnerSpec& inner, Checker& check) {
                 "must be F32 or BF16");
 }
 
-// Refuses constants that the rule does not read, so that nobody relies on a
-// defence that is not there.
+// Refuses constants that the rule does not read, so that no operator relies on
+// a defence that does not exist.
 void CheckMergeConstants(const v1::MergeSpec& merge, Checker& check) {
   const v1::MergeRuleKind rule = merge.rule();
   const bool counts_hostile = rule == v1::MERGE_RULE_KIND_TRIMMED_MEAN ||
@@ -345,8 +345,8 @@ void CheckAsync(const v1::RunSpec& spec, Checker& check) {
                 "an async island waits only for its own contribution: leave it "
                 "0, or leave schedule.max_staleness 0");
   check.Require(schedule.blend() == 0, "schedule.blend",
-                "an async island starts from what it pulls, and late "
-                "contributions are merged: leave it 0");
+                "an async island starts from the version that it pulls, and "
+                "late contributions are merged: leave it 0");
   check.Require(
       schedule.fragment_schedule() != v1::FRAGMENT_SCHEDULE_STAGGERED,
       "schedule.fragment_schedule",

@@ -21,7 +21,7 @@ inline constexpr int32_t kFragmentsTimesIslandsMax = 32768;
 // Islands that a run of `spec` may have: kIslandsMax for up to 32 fragments.
 int32_t IslandsMax(const v1::RunSpec& spec);
 
-// Everything that is wrong with `spec`. Field paths start with "spec.".
+// Returns all faults of `spec`. Field paths start with "spec.".
 std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec);
 
 }  // namespace atl::coordinator

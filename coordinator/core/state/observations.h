@@ -49,8 +49,8 @@ class ServerDirectory {
                              const std::string& run_id) const {
     return false;
   }
-  // Why a server with this id was refused; "" asks for any server. nullptr if
-  // none was, if a fit one registered since, or if a fit one is alive.
+  // Why a server with this id was refused; "" asks for any server. Null if none
+  // was, if a fit one registered since, or if a fit one is alive.
   virtual const v1::Fault* FindRefusal(const std::string& server_id) const {
     return nullptr;
   }
@@ -75,7 +75,7 @@ struct ObservedShard {
 // A contribution that shards had and lost before its COMMIT.
 struct Recall {
   v1::ContributionKey key;
-  std::set<int32_t> shards;                   // Those that lost it.
+  std::set<int32_t> shards;                   // Shards that lost it.
   absl::Time since = absl::InfiniteFuture();  // When the first loss was seen.
 };
 
@@ -87,7 +87,7 @@ struct ObservedMember {
   // Sum of losses since its last contribution was due, for the round's history.
   double loss_sum = 0;
   int64_t loss_step_count = 0;
-  WeightedMeans metrics;  // Of its own trainer, over the same steps.
+  WeightedMeans metrics;  // Its trainer's metrics over the same steps.
   PhaseTable phases;
   // Inner steps a second of its newest plans, newest last
   // (rounds/measured_speeds.h), and when the newest of these plans was made.
@@ -101,7 +101,7 @@ struct AskedSlot {
   absl::Time plan_time;      // When the plan was made,
   int64_t plan_version = 0;  // and for which version.
   int64_t step_count = 0;
-  // Of the contribution that followed it; 0 until all shards have had it.
+  // The seq of that contribution; 0 until all shards have received it.
   int64_t seq = 0;
 };
 

@@ -1,4 +1,4 @@
-// How contributions ended. Each key ends once.
+// The outcomes of contributions. Each key ends once.
 //
 // Bounded: each (slot, fragment) keeps its newest outcomes by seq. Seqs up to
 // the largest forgotten one count as decided: an island's seq only grows.
@@ -26,7 +26,7 @@ class OutcomeTable {
 
   bool Contains(const v1::ContributionKey& key) const;
 
-  // The outcome of `key`; null if there is none, or if it is forgotten.
+  // Returns the outcome of `key`; null if it is unknown or forgotten.
   const v1::ContributionOutcome* Find(const v1::ContributionKey& key) const;
 
   // Returns false, and changes nothing, if the key had ended.

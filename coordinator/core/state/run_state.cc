@@ -69,15 +69,12 @@ absl::Status RunState::Apply(const storage::v1::Record& record) {
     case storage::v1::Record::kRunCreated:
       return ApplyCreated(record.run_created(), time);
     case storage::v1::Record::kRunPlaced:
-      placement_epoch_ = record.run_placed().placement_epoch();
-      server_ids_.assign(record.run_placed().server_ids().begin(),
-                         record.run_placed().server_ids().end());
+      placed_ = record.run_placed();
       return absl::OkStatus();
     case storage::v1::Record::kRunStarted:
       return ApplyStarted(record.run_started());
     case storage::v1::Record::kRunStateSet:
-      state_ = record.run_state_set().state();
-      state_reason_ = record.run_state_set().reason();
+      state_ = record.run_state_set();
       if (ended()) end_time_ = time;
       return absl::OkStatus();
     case storage::v1::Record::kMemberSet:
@@ -99,11 +96,9 @@ absl::Status RunState::Apply(const storage::v1::Record& record) {
       return absl::OkStatus();
     case storage::v1::Record::kPinSet: {
       const storage::v1::PinSet& body = record.pin_set();
-      const auto [pin, is_new] =
-          pins_.try_emplace(body.pin().pin_id(), PinState{});
-      pin->second.pin = body.pin();
-      pin->second.lease_duration = FromProto(body.lease_duration());
-      if (is_new) pin->second.create_time = time;
+      const auto [pin, is_new] = pins_.try_emplace(body.pin().pin_id());
+      *pin->second.mutable_pin_set() = body;
+      if (is_new) *pin->second.mutable_create_time() = ToProto(time);
       return absl::OkStatus();
     }
     case storage::v1::Record::kPinReleased:
@@ -145,7 +140,7 @@ int64_t RunState::MergedTokenCountWith(int64_t more) const {
 }
 
 int64_t RunState::DataPosition(int32_t data_shard, int32_t slot) const {
-  if (spec_.data().fingerprint().empty()) {
+  if (spec().data().fingerprint().empty()) {
     return slot < members_.size() ? members_[slot].local_position : 0;
   }
   const auto position = data_positions_.find(data_shard);
@@ -157,11 +152,8 @@ absl::Status RunState::ApplyCreated(const storage::v1::RunCreated& body,
   absl::StatusOr<RunLayout> layout = RunLayout::Create(body.spec().layout());
   if (!layout.ok()) return Misfit(layout.status().message());
   layout_ = std::make_shared<const RunLayout>(*std::move(layout));
-  run_id_ = body.run_id();
-  run_uid_ = body.run_uid();
-  spec_ = body.spec();
-  run_epoch_ = body.run_epoch();
-  state_ = v1::RUN_STATE_STARTING;
+  created_ = body;
+  state_.set_state(v1::RUN_STATE_STARTING);
   create_time_ = time;
   fragments_.resize(layout_->fragment_count());
   for (int32_t f = 0; f < fragments_.size(); ++f) {
@@ -174,13 +166,12 @@ absl::Status RunState::ApplyStarted(const storage::v1::RunStarted& body) {
   if (started() || body.version0_size() != fragments_.size()) {
     return Misfit("a second start, or one of other fragments");
   }
-  version0_.assign(body.version0().begin(), body.version0().end());
-  if (body.version0_norms_size() == body.version0_size()) {
-    version0_norms_.assign(body.version0_norms().begin(),
-                           body.version0_norms().end());
+  started_ = body;
+  if (body.version0_norms_size() != body.version0_size()) {
+    started_.clear_version0_norms();
   }
   for (int32_t f = 0; f < fragments_.size(); ++f) {
-    fragments_[f].newest = version0_[f];
+    fragments_[f].newest = body.version0(f);
   }
   return absl::OkStatus();
 }
@@ -232,7 +223,7 @@ absl::Status RunState::ApplyOpened(const v1::OpenRound& body, absl::Time time) {
   fragment->phase = RoundPhase::kOpen;
   fragment->open = body;
   fragment->open_time = time;
-  if (IsAsync(spec_.schedule())) {
+  if (IsAsync(spec().schedule())) {
     fragment->standing_plans.clear();
     for (const v1::SlotPlan& plan : body.slots()) {
       fragment->standing_plans[plan.slot()] = plan;
@@ -304,8 +295,10 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
                 kStepNormsMax);
   }
   last_commit_time_ = time;
-  PushBounded(recent_commits_, RecentCommit{commit, fragment->sealed.seal()},
-              kCommitsAheadMax);
+  storage::v1::CommitSnapshot recent;
+  *recent.mutable_commit() = commit;
+  *recent.mutable_seal() = fragment->sealed.seal();
+  PushBounded(recent_commits_, std::move(recent), kCommitsAheadMax);
   if (body.round().has_training_loss()) {
     PushPoint(loss_points_, time, commit_seq_, body.round().training_loss());
   }
@@ -330,7 +323,7 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
 // most. Data of unmerged contributions is read again. A contribution that names
 // another data shard than its plan advances nothing.
 void RunState::AdvanceData(const FragmentState& fragment) {
-  const bool is_local = spec_.data().fingerprint().empty();
+  const bool is_local = spec().data().fingerprint().empty();
   for (const storage::v1::SealedInfo& sealed : fragment.sealed.infos()) {
     const v1::ContributionInfo& info = sealed.info();
     for (const v1::SlotPlan& plan : fragment.open.slots()) {
@@ -341,7 +334,7 @@ void RunState::AdvanceData(const FragmentState& fragment) {
       int64_t& position = is_local ? members_[plan.slot()].local_position
                                    : data_positions_[plan.data_shard()];
       position = std::max(position,
-                          std::min(info.data_end(), DataEndMax(spec_, plan)));
+                          std::min(info.data_end(), DataEndMax(spec(), plan)));
     }
   }
 }
@@ -349,14 +342,14 @@ void RunState::AdvanceData(const FragmentState& fragment) {
 void RunState::CountKept(const FragmentState& fragment) {
   int64_t bytes = 0;
   for (auto& [pin_id, state] : pins_) {
-    v1::Pin& pin = state.pin;
+    v1::Pin& pin = *state.mutable_pin_set()->mutable_pin();
     if (pin.keep_bytes_max() == 0 || pin.keep_end() != 0) continue;
     if (bytes == 0) {
       bytes =
           fragment.sealed.seal().contributions_size() *
-          (EncodedLayout(*layout_, fragment.newest.fragment(), UpCodec(spec_))
+          (EncodedLayout(*layout_, fragment.newest.fragment(), UpCodec(spec()))
                .byte_count() +
-           kFilePageBytes * std::max(spec_.server_count(), 1));
+           kFilePageBytes * std::max(spec().server_count(), 1));
     }
     if (bytes > pin.keep_bytes_max() - pin.kept_bytes()) {
       pin.set_keep_end(commit_seq_ + 1);
@@ -403,7 +396,7 @@ void RunState::NoteRefusal(const v1::ContributionOutcome& outcome,
                            absl::Time time) {
   const FragmentState* const fragment =
       FindFragment(outcome.key().fragment());
-  if (spec_.schedule().timing() != v1::TIMING_ELASTIC || fragment == nullptr ||
+  if (spec().schedule().timing() != v1::TIMING_ELASTIC || fragment == nullptr ||
       outcome.key().slot() >= members_.size()) {
     return;
   }
@@ -429,7 +422,7 @@ void RunState::NoteRefusal(const v1::ContributionOutcome& outcome,
                                : int64_t{1} << (member.refused_count - 1);
   // Commits of a round: one a fragment; async, about one an island.
   const int64_t commits_a_round =
-      !IsAsync(spec_.schedule())
+      !IsAsync(spec().schedule())
           ? static_cast<int64_t>(fragments_.size())
           : std::count_if(members_.begin(), members_.end(),
                           [](const Member& one) { return one.present(); });
@@ -450,14 +443,15 @@ void RunState::ApplyEvaluated(const v1::Evaluation& evaluation,
 
 std::string RunState::DebugString() const {
   std::string text = absl::StrCat(
-      run_id_, " ", run_uid_, " state ", state_, " (", state_reason_, ") revision ", revision_,
-      " placement ", placement_epoch_, " commit_seq ", commit_seq_, " tokens ",
-      fragment_token_count_, " created ", absl::FormatTime(create_time_),
-      " end ", absl::FormatTime(end_time_), " last commit ",
+      run_id(), " ", run_uid(), " state ", state(), " (", state_reason(),
+      ") revision ", revision_, " placement ", placement_epoch(),
+      " commit_seq ", commit_seq_, " tokens ", fragment_token_count_,
+      " created ", absl::FormatTime(create_time_), " end ",
+      absl::FormatTime(end_time_), " last commit ",
       absl::FormatTime(last_commit_time_), "\n");
-  for (const std::string& id : server_ids_) absl::StrAppend(&text, id, "\n");
-  for (const auto& v : version0_) absl::StrAppend(&text, v.DebugString());
-  for (const double norm : version0_norms_) {
+  for (const std::string& id : server_ids()) absl::StrAppend(&text, id, "\n");
+  for (const auto& v : version0()) absl::StrAppend(&text, v.DebugString());
+  for (const double norm : version0_norms()) {
     absl::StrAppend(&text, "version 0 norm ", norm, "\n");
   }
   for (const Member& member : members_) {
@@ -491,9 +485,8 @@ std::string RunState::DebugString() const {
       absl::StrAppend(&text, absl::FormatTime(fragment.seal_time), "\n");
     }
   }
-  for (const RecentCommit& recent : recent_commits_) {
-    absl::StrAppend(&text, recent.commit.DebugString(),
-                    recent.seal.DebugString());
+  for (const auto& recent : recent_commits_) {
+    absl::StrAppend(&text, recent.DebugString());
   }
   absl::StrAppend(&text, outcomes_.DebugString());
   for (const auto& d : dropped_) absl::StrAppend(&text, d.DebugString());
@@ -501,9 +494,7 @@ std::string RunState::DebugString() const {
     absl::StrAppend(&text, "data ", shard, "=", position, "\n");
   }
   for (const auto& [id, pin] : pins_) {
-    absl::StrAppend(&text, pin.pin.DebugString(),
-                    absl::FormatDuration(pin.lease_duration), " ",
-                    absl::FormatTime(pin.create_time), "\n");
+    absl::StrAppend(&text, pin.DebugString());
   }
   for (const auto& [version, evaluation] : evaluations_) {
     absl::StrAppend(&text, evaluation.DebugString());

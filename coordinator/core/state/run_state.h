@@ -75,14 +75,14 @@ struct StepNorm {
 struct FragmentState {
   v1::FragmentVersion newest;
   RoundPhase phase = RoundPhase::kIdle;
-  int64_t attempt = 0;              // Of this round, or of the next one.
+  int64_t attempt = 0;              // This round's, or the next one's.
   v1::OpenRound open;               // kOpen and kSealed.
   absl::Time open_time;             // kOpen and kSealed.
   storage::v1::RoundSealed sealed;  // kSealed.
   absl::Time seal_time;             // kSealed.
   // Median norms of the newest kMedianNormsMax verdicts, oldest first.
   std::deque<double> median_norms;
-  // Of the newest kStepNormsMax merged contributions, oldest first.
+  // Norms of the newest kStepNormsMax merged contributions, oldest first.
   std::deque<StepNorm> step_norms;
   // Async runs, by slot: what an island was last asked to do. A plan stands
   // until a contribution of the island is decided or the island is gone.
@@ -90,24 +90,11 @@ struct FragmentState {
   int64_t token_count = 0;  // In contributions merged into it.
 };
 
-// A cut that shards must keep.
-struct PinState {
-  v1::Pin pin;
-  absl::Time create_time;
-  absl::Duration lease_duration;  // Zero for a checkpoint.
-};
-
 // A decision of a part of the core: records to write, and why. Without records,
 // `reason` says what the part waits for.
 struct Decision {
   std::vector<storage::v1::Record> records;
   std::string reason;
-};
-
-// A commit that some shard may still have to apply.
-struct RecentCommit {
-  v1::Commit commit;
-  v1::Seal seal;
 };
 
 // Appends a point to a series and drops the oldest beyond kMetricPointsMax.
@@ -135,30 +122,37 @@ class RunState {
 
   // --- The run ---
   bool created() const { return layout_ != nullptr; }
-  const std::string& run_id() const { return run_id_; }
+  const std::string& run_id() const { return created_.run_id(); }
   // Random, made with the run.
-  const std::string& run_uid() const { return run_uid_; }
-  const v1::RunSpec& spec() const { return spec_; }
+  const std::string& run_uid() const { return created_.run_uid(); }
+  const v1::RunSpec& spec() const { return created_.spec(); }
   const RunLayout& layout() const { return *layout_; }
-  v1::RunState state() const { return state_; }
-  const std::string& state_reason() const { return state_reason_; }
-  int64_t run_epoch() const { return run_epoch_; }
+  v1::RunState state() const { return state_.state(); }
+  const std::string& state_reason() const { return state_.reason(); }
+  int64_t run_epoch() const { return created_.run_epoch(); }
   int64_t revision() const { return revision_; }
   absl::Time create_time() const { return create_time_; }
   absl::Time end_time() const { return end_time_; }  // InfiniteFuture before.
   bool ended() const {
-    return state_ == v1::RUN_STATE_COMPLETED ||
-           state_ == v1::RUN_STATE_CANCELLED;
+    return state() == v1::RUN_STATE_COMPLETED ||
+           state() == v1::RUN_STATE_CANCELLED;
   }
 
   // --- Placement ---
-  int64_t placement_epoch() const { return placement_epoch_; }
+  int64_t placement_epoch() const { return placed_.placement_epoch(); }
   // By shard; empty before the placement.
-  const std::vector<std::string>& server_ids() const { return server_ids_; }
-  bool started() const { return !version0_.empty(); }
-  const std::vector<v1::FragmentVersion>& version0() const { return version0_; }
+  const google::protobuf::RepeatedPtrField<std::string>& server_ids() const {
+    return placed_.server_ids();
+  }
+  bool started() const { return !version0().empty(); }
+  const google::protobuf::RepeatedPtrField<v1::FragmentVersion>& version0()
+      const {
+    return started_.version0();
+  }
   // By fragment; empty if a shard's program was too old to report it.
-  const std::vector<double>& version0_norms() const { return version0_norms_; }
+  const google::protobuf::RepeatedField<double>& version0_norms() const {
+    return started_.version0_norms();
+  }
 
   // --- Members, by slot ---
   const std::vector<Member>& members() const { return members_; }
@@ -170,8 +164,9 @@ class RunState {
   const std::vector<FragmentState>& fragments() const { return fragments_; }
   int64_t commit_seq() const { return commit_seq_; }
   absl::Time last_commit_time() const { return last_commit_time_; }
-  // The newest kCommitsAheadMax commits, oldest first.
-  const std::deque<RecentCommit>& recent_commits() const {
+  // The newest kCommitsAheadMax commits, oldest first: those that some shard
+  // may still have to apply.
+  const std::deque<storage::v1::CommitSnapshot>& recent_commits() const {
     return recent_commits_;
   }
   const OutcomeTable& outcomes() const { return outcomes_; }
@@ -187,7 +182,10 @@ class RunState {
   int64_t MergedTokenCountWith(int64_t more) const;
 
   // --- Cuts ---
-  const std::map<std::string, PinState>& pins() const { return pins_; }
+  // By pin_id: the cuts that shards must keep.
+  const std::map<std::string, storage::v1::PinSnapshot>& pins() const {
+    return pins_;
+  }
 
   // --- History ---
   // Also true of versions older than the newest kEvaluationsMax known ones.
@@ -236,21 +234,15 @@ class RunState {
   absl::Status RestoreFragment(const storage::v1::FragmentSnapshot& snapshot);
   FragmentState* FindFragment(int32_t fragment);
 
-  std::string run_id_;
-  std::string run_uid_;
-  v1::RunSpec spec_;
+  storage::v1::RunCreated created_;
   std::shared_ptr<const RunLayout> layout_;  // Shared by copies of the state.
-  v1::RunState state_ = v1::RUN_STATE_UNSPECIFIED;
-  std::string state_reason_;
-  int64_t run_epoch_ = 0;
+  storage::v1::RunStateSet state_;
   int64_t revision_ = 0;
   absl::Time create_time_;
   absl::Time end_time_ = absl::InfiniteFuture();
 
-  int64_t placement_epoch_ = 0;
-  std::vector<std::string> server_ids_;
-  std::vector<v1::FragmentVersion> version0_;
-  std::vector<double> version0_norms_;
+  storage::v1::RunPlaced placed_;
+  storage::v1::RunStarted started_;
 
   std::vector<Member> members_;
   std::map<std::string, int32_t> slots_;  // By island_id.
@@ -258,14 +250,14 @@ class RunState {
   std::vector<FragmentState> fragments_;
   int64_t commit_seq_ = 0;
   absl::Time last_commit_time_ = absl::InfinitePast();
-  std::deque<RecentCommit> recent_commits_;
+  std::deque<storage::v1::CommitSnapshot> recent_commits_;
   OutcomeTable outcomes_;
   std::deque<v1::ContributionOutcome> dropped_;
   std::map<int32_t, int64_t> data_positions_;
   // Tokens in merged contributions, summed over fragments.
   int64_t fragment_token_count_ = 0;
 
-  std::map<std::string, PinState> pins_;
+  std::map<std::string, storage::v1::PinSnapshot> pins_;
 
   std::map<int64_t, v1::Evaluation> evaluations_;  // By version; the newest.
   int64_t evaluations_begin_ = 0;  // Smaller versions count as evaluated.

@@ -51,40 +51,17 @@ storage::v1::FragmentSnapshot ToSnapshot(const FragmentState& fragment) {
   return snapshot;
 }
 
-storage::v1::PinSnapshot ToSnapshot(const PinState& pin) {
-  storage::v1::PinSnapshot snapshot;
-  *snapshot.mutable_pin_set()->mutable_pin() = pin.pin;
-  *snapshot.mutable_pin_set()->mutable_lease_duration() =
-      ToProto(pin.lease_duration);
-  *snapshot.mutable_create_time() = ToProto(pin.create_time);
-  return snapshot;
-}
-
 }  // namespace
 
 storage::v1::RunSnapshot RunState::ToSnapshot() const {
   using coordinator::ToSnapshot;
   storage::v1::RunSnapshot snapshot;
-  snapshot.mutable_created()->set_run_id(run_id_);
-  *snapshot.mutable_created()->mutable_spec() = spec_;
-  snapshot.mutable_created()->set_run_epoch(run_epoch_);
-  snapshot.mutable_created()->set_run_uid(run_uid_);
+  *snapshot.mutable_created() = created_;
   *snapshot.mutable_create_time() = ToProto(create_time_);
-  snapshot.mutable_state()->set_state(state_);
-  snapshot.mutable_state()->set_reason(state_reason_);
+  *snapshot.mutable_state() = state_;
   if (ended()) *snapshot.mutable_end_time() = ToProto(end_time_);
-  if (!server_ids_.empty()) {
-    snapshot.mutable_placed()->set_placement_epoch(placement_epoch_);
-    for (const std::string& id : server_ids_) {
-      snapshot.mutable_placed()->add_server_ids(id);
-    }
-  }
-  for (const v1::FragmentVersion& version : version0_) {
-    *snapshot.mutable_started()->add_version0() = version;
-  }
-  for (const double norm : version0_norms_) {
-    snapshot.mutable_started()->add_version0_norms(norm);
-  }
+  if (!server_ids().empty()) *snapshot.mutable_placed() = placed_;
+  if (started()) *snapshot.mutable_started() = started_;
   for (const Member& member : members_) {
     *snapshot.add_members() = ToSnapshot(member);
   }
@@ -95,10 +72,8 @@ storage::v1::RunSnapshot RunState::ToSnapshot() const {
   if (commit_seq_ > 0) {
     *snapshot.mutable_last_commit_time() = ToProto(last_commit_time_);
   }
-  for (const RecentCommit& recent : recent_commits_) {
-    storage::v1::CommitSnapshot& added = *snapshot.add_recent_commits();
-    *added.mutable_commit() = recent.commit;
-    *added.mutable_seal() = recent.seal;
+  for (const auto& recent : recent_commits_) {
+    *snapshot.add_recent_commits() = recent;
   }
   for (storage::v1::OutcomesSnapshot& row : outcomes_.ToSnapshot()) {
     *snapshot.add_outcomes() = std::move(row);
@@ -112,7 +87,7 @@ storage::v1::RunSnapshot RunState::ToSnapshot() const {
     added.set_position(position);
   }
   snapshot.set_fragment_token_count(fragment_token_count_);
-  for (const auto& [id, pin] : pins_) *snapshot.add_pins() = ToSnapshot(pin);
+  for (const auto& [id, pin] : pins_) *snapshot.add_pins() = pin;
   for (const auto& [version, evaluation] : evaluations_) {
     *snapshot.add_evaluations() = evaluation;
   }
@@ -161,16 +136,10 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
   if (!created.ok()) return created;
   if (snapshot.fragments_size() != fragments_.size()) return Broken();
   revision_ = revision;
-  state_ = snapshot.state().state();
-  state_reason_ = snapshot.state().reason();
+  state_ = snapshot.state();
   if (snapshot.has_end_time()) end_time_ = FromProto(snapshot.end_time());
-  placement_epoch_ = snapshot.placed().placement_epoch();
-  server_ids_.assign(snapshot.placed().server_ids().begin(),
-                     snapshot.placed().server_ids().end());
-  version0_.assign(snapshot.started().version0().begin(),
-                   snapshot.started().version0().end());
-  version0_norms_.assign(snapshot.started().version0_norms().begin(),
-                         snapshot.started().version0_norms().end());
+  placed_ = snapshot.placed();
+  started_ = snapshot.started();
   for (const storage::v1::MemberSnapshot& member : snapshot.members()) {
     if (member.member().slot() != members_.size()) return Broken();
     slots_[member.member().island_id()] = member.member().slot();
@@ -194,9 +163,8 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
   if (snapshot.has_last_commit_time()) {
     last_commit_time_ = FromProto(snapshot.last_commit_time());
   }
-  for (const storage::v1::CommitSnapshot& recent : snapshot.recent_commits()) {
-    recent_commits_.push_back({recent.commit(), recent.seal()});
-  }
+  recent_commits_.assign(snapshot.recent_commits().begin(),
+                         snapshot.recent_commits().end());
   for (const auto& row : snapshot.outcomes()) outcomes_.Restore(row);
   dropped_.assign(snapshot.dropped().begin(), snapshot.dropped().end());
   for (const v1::DataPosition& position : snapshot.data_positions()) {
@@ -204,9 +172,7 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
   }
   fragment_token_count_ = snapshot.fragment_token_count();
   for (const storage::v1::PinSnapshot& pin : snapshot.pins()) {
-    pins_[pin.pin_set().pin().pin_id()] = {
-        pin.pin_set().pin(), FromProto(pin.create_time()),
-        FromProto(pin.pin_set().lease_duration())};
+    pins_[pin.pin_set().pin().pin_id()] = pin;
   }
   for (const v1::Evaluation& evaluation : snapshot.evaluations()) {
     evaluations_[evaluation.version()] = evaluation;

@@ -630,7 +630,7 @@ void RunSimulation::CheckLog() {
       const v1::Pin& pin = record.pin_set().pin();
       const auto held = replayed.pins().find(pin.pin_id());
       EXPECT_TRUE(held == replayed.pins().end() ||
-                  held->second.pin.commit_seq() == pin.commit_seq())
+                  held->second.pin_set().pin().commit_seq() == pin.commit_seq())
           << pin.ShortDebugString();
     }
     if (record.has_round_opened() || record.has_round_sealed()) {

@@ -10,9 +10,9 @@
 //   a_i = (1 - sum_j w_j s_j) a_i + w_i s_i,  s_i = min(1, bound / |x_i - v|)
 //
 // No island chooses the centre 0, whereas an attacker can choose the mean. The
-// bound is that of norm clipping. What the weights lack of 1 (rounds/weights.h)
-// is the weight of one more contribution, 0: it pulls v back, by moved += w_0
-// s_0.
+// bound is that of norm clipping. If the weights sum to less than 1
+// (rounds/weights.h), the rest w_0 is the weight of one more contribution, 0:
+// it pulls v back, by moved += w_0 s_0.
 
 #include <algorithm>
 #include <cmath>

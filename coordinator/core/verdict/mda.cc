@@ -1,8 +1,8 @@
 // Minimum-diameter averaging (El-Mhamdi et al., Genuinely distributed Byzantine
 // machine learning, Distributed Computing 35, 2022): the mean of the n - f
-// contributions with the smallest diameter, their largest pairwise distance. Of
-// sets with equal diameter the next largest distances decide, so the order of
-// islands does not matter. Distances are exact integers. If all are equal,
+// contributions with the smallest diameter, their largest pairwise distance. If
+// sets have equal diameters, their next largest distances decide, so the order
+// of islands does not matter. Distances are exact integers. If all are equal,
 // higher slots are left out.
 //
 // n >= 2 f + 1. A set of n - f has diameter <= d if the f others cover all
@@ -26,7 +26,7 @@
 namespace atl::coordinator {
 namespace {
 
-// Finds what to leave out so that no kept pair is further apart than a bound.
+// Finds contributions to leave out, so that kept pairs are within a bound.
 class Cover {
  public:
   // `ranks[i][j]`, j < i: the ranks of the distances.

@@ -1,5 +1,7 @@
 #include "server/core/merge/gram_sums.h"
 
+#include "server/kernels/loop_table.h"
+
 namespace atl::server {
 
 GramSums::GramSums(int group_count, int contribution_count, bool diagonal_only)
@@ -7,16 +9,16 @@ GramSums::GramSums(int group_count, int contribution_count, bool diagonal_only)
       grams_(group_count, GramMatrix(contribution_count)),
       products_(GramMatrix::EntryCount(contribution_count)) {}
 
-void GramSums::AddBlock(const MergeKernels& kernels, int group, int64_t n,
-                        const float* const* x) {
+void GramSums::AddBlock(int group, int64_t n, const float* const* x) {
+  const auto products = kernels::BestLoops().products;
   const int count = grams_[group].n();
   if (diagonal_only_) {
     // Off the diagonal, products stay 0.
     for (int i = 0; i < count; ++i) {
-      kernels.Products(n, 1, x + i, &products_[GramMatrix::EntryCount(i) + i]);
+      products(n, 1, x + i, &products_[GramMatrix::EntryCount(i) + i]);
     }
   } else {
-    kernels.Products(n, count, x, products_.data());
+    products(n, count, x, products_.data());
   }
   grams_[group].AddProducts(products_);
 }

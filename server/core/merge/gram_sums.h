@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/layout/gram.h"
-#include "server/core/merge/merge_rule.h"
 
 namespace atl::server {
 
@@ -22,8 +21,7 @@ class GramSums {
   // Adds one block (n elements, at most one block of the grid) of every
   // contribution to `group`. Each block's product is rounded once.
   // Requires: 0 <= group < group_count.
-  void AddBlock(const MergeKernels& kernels, int group, int64_t n,
-                const float* const* x);
+  void AddBlock(int group, int64_t n, const float* const* x);
   // Adds another thread's sums. Requires: made with the same counts.
   GramSums& operator+=(const GramSums& other);
 
@@ -33,7 +31,7 @@ class GramSums {
  private:
   const bool diagonal_only_;
   std::vector<GramMatrix> grams_;
-  std::vector<double> products_;  // Of one block.
+  std::vector<double> products_;  // The products of one block.
 };
 
 }  // namespace atl::server

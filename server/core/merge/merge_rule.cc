@@ -6,9 +6,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/check.h"
+#include "server/kernels/loop_table.h"
 
 namespace atl::server {
 namespace {
+
+using kernels::BestLoops;
 
 // g = w_0 x_0 + w_1 x_1 + ..., from the left, in f32; each product is rounded
 // before it is added. If the weights sum to one, this is federated averaging's
@@ -17,12 +20,12 @@ class WeightedSum final : public MergeRule {
  public:
   absl::string_view name() const override { return "weighted sum"; }
 
-  void Add(const MergeKernels& kernels, int index, float weight, int64_t n,
-           const float* x, float* g) const override {
+  void Add(int index, float weight, int64_t n, const float* x,
+           float* g) const override {
     if (index == 0) {
-      kernels.Scale(n, weight, x, g);
+      BestLoops().scale(n, weight, x, g);
     } else {
-      kernels.Accumulate(n, weight, x, g);
+      BestLoops().accumulate(n, weight, x, g);
     }
   }
   codec::BlockFault AddEncoded(const codec::Codec& codec, int index,
@@ -46,11 +49,11 @@ class TrimmedMean final : public MergeRule {
   absl::string_view name() const override { return name_; }
   bool takes_rows() const override { return true; }
 
-  void MergeRows(const MergeKernels& kernels, int64_t n, int contribution_count,
-                 float* const* x, float* g) const override {
+  void MergeRows(int64_t n, int contribution_count, float* const* x,
+                 float* g) const override {
     const int trim = std::min(trim_count_, (contribution_count - 1) / 2);
-    kernels.SortRows(n, contribution_count, x);
-    kernels.MeanOfRows(n, contribution_count - 2 * trim, x + trim, g);
+    BestLoops().sort_rows(n, contribution_count, x);
+    BestLoops().mean_of_rows(n, contribution_count - 2 * trim, x + trim, g);
   }
 
  private:
@@ -60,8 +63,8 @@ class TrimmedMean final : public MergeRule {
 
 }  // namespace
 
-void MergeRule::Add(const MergeKernels& kernels, int index, float weight,
-                    int64_t n, const float* x, float* g) const {
+void MergeRule::Add(int index, float weight, int64_t n, const float* x,
+                    float* g) const {
   CHECK(!"this rule takes rows");
 }
 
@@ -72,8 +75,7 @@ codec::BlockFault MergeRule::AddEncoded(const codec::Codec& codec, int index,
   return codec::BlockFault::kNone;
 }
 
-void MergeRule::MergeRows(const MergeKernels& kernels, int64_t n,
-                          int contribution_count, float* const* x,
+void MergeRule::MergeRows(int64_t n, int contribution_count, float* const* x,
                           float* g) const {
   CHECK(!"this rule takes one contribution at a time");
 }

@@ -1,5 +1,5 @@
-// How the contributions of a sealed round become one outer gradient. Pure.
-// Immutable, so thread-safe.
+// The rules by which a sealed round's contributions become one outer gradient.
+// Pure. Immutable, so thread-safe.
 //
 //   n    contributions of the round
 //   x_i  contribution i, f32, in the order of the seal: (slot, seq)
@@ -27,27 +27,6 @@
 
 namespace atl::server {
 
-// The arithmetic: server/kernels/merge_kernels.h, or plain definitions in a
-// test.
-class MergeKernels {
- public:
-  virtual ~MergeKernels() = default;
-  // sum = weight * x.
-  virtual void Scale(int64_t n, float weight, const float* x,
-                     float* sum) const = 0;
-  // sum = sum + weight * x: multiply, round, add, round.
-  virtual void Accumulate(int64_t n, float weight, const float* x,
-                          float* sum) const = 0;
-  // Sorts every column of rows[0 .. row_count), each of n finite elements.
-  virtual void SortRows(int64_t n, int row_count, float* const* rows) const = 0;
-  // mean = (rows[0] + rows[1] + ...) / row_count, from the left.
-  virtual void MeanOfRows(int64_t n, int row_count, const float* const* rows,
-                          float* mean) const = 0;
-  // Inner products in f64, one fixed tree each: <0, 0>, <1, 0>, <1, 1>, ...
-  virtual void Products(int64_t n, int row_count, const float* const* rows,
-                        double* products) const = 0;
-};
-
 class MergeRule {
  public:
   virtual ~MergeRule() = default;
@@ -61,8 +40,8 @@ class MergeRule {
   // Adds a tile of contribution `index` to `g`, both of `n` elements. Called
   // once for each contribution, in order. The first call overwrites `g`.
   // Requires: !takes_rows().
-  virtual void Add(const MergeKernels& kernels, int index, float weight,
-                   int64_t n, const float* x, float* g) const;
+  virtual void Add(int index, float weight, int64_t n, const float* x,
+                   float* g) const;
 
   // Add with one encoded block; same bits. `g` has the block's elements and is
   // unspecified after a fault. Requires: !takes_rows().
@@ -71,9 +50,9 @@ class MergeRule {
                                        absl::Span<float> g) const;
 
   // Merges the tiles of all contributions, `n` elements each, into `g`, and
-  // overwrites them. Requires: takes_rows(), contribution_count >= 1.
-  virtual void MergeRows(const MergeKernels& kernels, int64_t n,
-                         int contribution_count, float* const* x,
+  // overwrites them. They are finite. Requires: takes_rows(),
+  // contribution_count >= 1.
+  virtual void MergeRows(int64_t n, int contribution_count, float* const* x,
                          float* g) const;
 };
 

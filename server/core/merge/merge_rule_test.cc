@@ -13,47 +13,6 @@
 namespace atl::server {
 namespace {
 
-class PlainKernels : public MergeKernels {
- public:
-  void Scale(int64_t n, float weight, const float* x,
-             float* sum) const override {
-    for (int64_t i = 0; i < n; ++i) sum[i] = weight * x[i];
-  }
-  void Accumulate(int64_t n, float weight, const float* x,
-                  float* sum) const override {
-    for (int64_t i = 0; i < n; ++i) {
-      const float product = weight * x[i];
-      sum[i] = sum[i] + product;
-    }
-  }
-  void SortRows(int64_t n, int row_count, float* const* rows) const override {
-    std::vector<float> column(row_count);
-    for (int64_t i = 0; i < n; ++i) {
-      for (int r = 0; r < row_count; ++r) column[r] = rows[r][i];
-      std::sort(column.begin(), column.end());
-      for (int r = 0; r < row_count; ++r) rows[r][i] = column[r];
-    }
-  }
-  void MeanOfRows(int64_t n, int row_count, const float* const* rows,
-                  float* mean) const override {
-    for (int64_t i = 0; i < n; ++i) {
-      float sum = rows[0][i];
-      for (int r = 1; r < row_count; ++r) sum += rows[r][i];
-      mean[i] = sum / static_cast<float>(row_count);
-    }
-  }
-  void Products(int64_t n, int row_count, const float* const* rows,
-                double* products) const override {
-    for (int r = 0; r < row_count; ++r) {
-      for (int s = 0; s <= r; ++s) {
-        double sum = 0;
-        for (int64_t i = 0; i < n; ++i) sum += double{rows[r][i]} * rows[s][i];
-        *products++ = sum;
-      }
-    }
-  }
-};
-
 v1::OuterSpec MakeSpec(v1::MergeRuleKind rule, int byzantine_count = 0) {
   v1::OuterSpec spec;
   spec.mutable_merge()->set_rule(rule);
@@ -82,8 +41,8 @@ class MergeRuleTest : public testing::Test {
     std::vector<float*> rows;
     for (auto& row : x) rows.push_back(row.data());
     std::vector<float> g(x[0].size());
-    rule.MergeRows(PlainKernels(), static_cast<int64_t>(g.size()),
-                   static_cast<int>(x.size()), rows.data(), g.data());
+    rule.MergeRows(static_cast<int64_t>(g.size()), static_cast<int>(x.size()),
+                   rows.data(), g.data());
     return g;
   }
 
@@ -113,7 +72,7 @@ TEST_F(MergeRuleTest, TheWeightedSumAddsTheProductsFromTheLeft) {
   const auto rule = *MakeMergeRule(v1::OuterSpec());
   ASSERT_FALSE(rule->takes_rows());
   for (int i = 0; i < 4; ++i) {
-    rule->Add(PlainKernels(), i, weights[i], n, x[i].data(), g.data());
+    rule->Add(i, weights[i], n, x[i].data(), g.data());
   }
   for (int e = 0; e < n; ++e) {
     volatile float sum = weights[0] * x[0][e];
@@ -128,8 +87,7 @@ TEST_F(MergeRuleTest, TheWeightedSumAddsTheProductsFromTheLeft) {
 TEST_F(MergeRuleTest, OneContributionWithWeightOneIsItself) {
   const std::vector<float> x = {1.5f, -2.25f, 0.0f};
   std::vector<float> g(3);
-  (*MakeMergeRule(v1::OuterSpec()))
-      ->Add(PlainKernels(), 0, 1.0f, 3, x.data(), g.data());
+  (*MakeMergeRule(v1::OuterSpec()))->Add(0, 1.0f, 3, x.data(), g.data());
   EXPECT_EQ(g, x);
 }
 
@@ -212,7 +170,7 @@ TEST_F(MergeRuleTest, GramSumsAreTheSameUnderAnyCutIntoShards) {
   const auto add = [&](GramSums& sums, int block) {
     std::vector<const float*> rows;
     for (const auto& row : x[block]) rows.push_back(row.data());
-    sums.AddBlock(PlainKernels(), block % 2, n, rows.data());
+    sums.AddBlock(block % 2, n, rows.data());
   };
   GramSums whole(2, count);
   for (int b = 0; b < blocks; ++b) add(whole, b);

@@ -5,11 +5,24 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
+#include "server/kernels/loop_table.h"
+#include "server/kernels/outer_steps.h"
 
 namespace atl::server {
 namespace {
 
+using kernels::BestLoops;
+using kernels::InOut;
+using kernels::LoopTable;
 using MadeOptimizer = absl::StatusOr<std::unique_ptr<OuterOptimizer>>;
+
+InOut<float> Theta(const OuterTile& t) {
+  return {t.old_theta != nullptr ? t.old_theta : t.theta, t.theta};
+}
+
+InOut<float> State(const OuterTile& t, int i) {
+  return {t.old_state[i] != nullptr ? t.old_state[i] : t.state[i], t.state[i]};
+}
 
 absl::Status CheckPositive(absl::string_view field, double value) {
   if (std::isfinite(value) && value > 0 &&
@@ -36,8 +49,8 @@ class Sgd final : public OuterOptimizer {
   absl::string_view name() const override { return name_; }
   int state_count() const override { return 0; }
   float initial_state(int i) const override { return 0.0f; }
-  void Step(const OuterKernels& kernels, const OuterTile& tile) const override {
-    kernels.Sgd(lr_, tile);
+  void Step(const OuterTile& t) const override {
+    BestLoops().sgd(t.count, lr_, t.gradient, Theta(t));
   }
 
  private:
@@ -58,8 +71,7 @@ MadeOptimizer MakeSgd(const v1::OuterSpec& spec) {
 //             = True
 class WithMomentum final : public OuterOptimizer {
  public:
-  using Rule = void (OuterKernels::*)(float lr, float momentum,
-                                      const OuterTile& tile) const;
+  using Rule = decltype(&LoopTable::momentum);
 
   WithMomentum(absl::string_view name, Rule rule, const v1::OuterSpec& spec)
       : name_(name),
@@ -72,8 +84,9 @@ class WithMomentum final : public OuterOptimizer {
   // -0 and not 0: momentum * -0 + g is g for every g, -0 included. So the first
   // step takes g itself, as PyTorch does.
   float initial_state(int i) const override { return -0.0f; }
-  void Step(const OuterKernels& kernels, const OuterTile& tile) const override {
-    (kernels.*rule_)(lr_, momentum_, tile);
+  void Step(const OuterTile& t) const override {
+    (BestLoops().*rule_)(t.count, lr_, momentum_, t.gradient, Theta(t),
+                         State(t, 0));
   }
 
  private:
@@ -99,8 +112,7 @@ MadeOptimizer MakeWithMomentum(absl::string_view name, WithMomentum::Rule rule,
 // m starts at 0, v at tau^2; no bias correction.
 class Adaptive final : public OuterOptimizer {
  public:
-  using Rule = void (OuterKernels::*)(const OuterKernels::Adaptive& constants,
-                                      const OuterTile& tile) const;
+  using Rule = decltype(&LoopTable::fed_adam);
 
   Adaptive(absl::string_view name, Rule rule, const v1::OuterSpec& spec)
       : name_(name),
@@ -118,15 +130,16 @@ class Adaptive final : public OuterOptimizer {
   absl::string_view name() const override { return name_; }
   int state_count() const override { return 2; }
   float initial_state(int i) const override { return i == 0 ? 0.0f : v0_; }
-  void Step(const OuterKernels& kernels, const OuterTile& tile) const override {
-    (kernels.*rule_)(constants_, tile);
+  void Step(const OuterTile& t) const override {
+    (BestLoops().*rule_)(t.count, constants_, t.gradient, Theta(t), State(t, 0),
+                         State(t, 1));
   }
 
  private:
   const absl::string_view name_;
   const Rule rule_;
   const float v0_;
-  OuterKernels::Adaptive constants_;
+  kernels::AdaptiveConstants<float> constants_;  // Each rounded once.
 };
 
 MadeOptimizer MakeAdaptive(absl::string_view name, Adaptive::Rule rule,
@@ -167,14 +180,15 @@ class DelayedNesterov final : public OuterOptimizer {
   int state_count() const override { return 2; }
   // m and the sum start at -0 as in WithMomentum.
   float initial_state(int i) const override { return -0.0f; }
-  void Step(const OuterKernels& kernels, const OuterTile& tile) const override {
-    const bool flush = (tile.version + 1) % buffer_count_ == 0;
-    kernels.DelayedNesterov(constants_, flush, tile);
+  void Step(const OuterTile& t) const override {
+    const bool flush = (t.version + 1) % buffer_count_ == 0;
+    BestLoops().delayed_nesterov(t.count, constants_, flush, t.gradient,
+                                 Theta(t), State(t, 0), State(t, 1));
   }
 
  private:
   const int64_t buffer_count_;
-  OuterKernels::Delayed constants_;
+  kernels::DelayedConstants<float> constants_;  // Each rounded once.
 };
 
 MadeOptimizer MakeDelayedNesterov(const v1::OuterSpec& spec) {
@@ -201,21 +215,21 @@ absl::StatusOr<std::unique_ptr<OuterOptimizer>> MakeOuterOptimizer(
     case v1::OUTER_OPTIMIZER_KIND_SGD:
       return MakeSgd(spec);
     case v1::OUTER_OPTIMIZER_KIND_MOMENTUM:
-      return MakeWithMomentum("momentum", &OuterKernels::Momentum, spec);
+      return MakeWithMomentum("momentum", &LoopTable::momentum, spec);
     case v1::OUTER_OPTIMIZER_KIND_NESTEROV:
-      return MakeWithMomentum("nesterov", &OuterKernels::Nesterov, spec);
+      return MakeWithMomentum("nesterov", &LoopTable::nesterov, spec);
     case v1::OUTER_OPTIMIZER_KIND_FEDAVG:
       return std::make_unique<Sgd>("fedavg", 1.0f);
     case v1::OUTER_OPTIMIZER_KIND_FEDAVGM:
-      return MakeWithMomentum("fedavgm", &OuterKernels::Momentum, spec);
+      return MakeWithMomentum("fedavgm", &LoopTable::momentum, spec);
     case v1::OUTER_OPTIMIZER_KIND_FEDADAM:
-      return MakeAdaptive("fedadam", &OuterKernels::FedAdam,
+      return MakeAdaptive("fedadam", &LoopTable::fed_adam,
                           /*reads_beta2=*/true, spec);
     case v1::OUTER_OPTIMIZER_KIND_FEDYOGI:
-      return MakeAdaptive("fedyogi", &OuterKernels::FedYogi,
+      return MakeAdaptive("fedyogi", &LoopTable::fed_yogi,
                           /*reads_beta2=*/true, spec);
     case v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD:
-      return MakeAdaptive("fedadagrad", &OuterKernels::FedAdagrad,
+      return MakeAdaptive("fedadagrad", &LoopTable::fed_adagrad,
                           /*reads_beta2=*/false, spec);
     case v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV:
       return MakeDelayedNesterov(spec);

@@ -32,45 +32,6 @@ struct OuterTile {
   const float* old_state[2] = {};
 };
 
-// The arithmetic: server/kernels/outer_steps.h, which has the same names, or
-// plain definitions in a test.
-class OuterKernels {
- public:
-  // Constants of the adaptive rules, each rounded once from double.
-  struct Adaptive {
-    float lr;
-    float beta1;
-    float one_minus_beta1;
-    float beta2;
-    float one_minus_beta2;
-    float tau;
-  };
-
-  // Constants of Delayed Nesterov, each rounded once from double.
-  struct Delayed {
-    float lr;
-    float momentum;
-    float buffer_count;
-    float carried;
-    float flushed;
-  };
-
-  virtual ~OuterKernels() = default;
-  virtual void Sgd(float lr, const OuterTile& tile) const = 0;
-  virtual void Momentum(float lr, float momentum,
-                        const OuterTile& tile) const = 0;
-  virtual void Nesterov(float lr, float momentum,
-                        const OuterTile& tile) const = 0;
-  virtual void FedAdam(const Adaptive& constants,
-                       const OuterTile& tile) const = 0;
-  virtual void FedYogi(const Adaptive& constants,
-                       const OuterTile& tile) const = 0;
-  virtual void FedAdagrad(const Adaptive& constants,
-                          const OuterTile& tile) const = 0;
-  virtual void DelayedNesterov(const Delayed& constants, bool flush,
-                               const OuterTile& tile) const = 0;
-};
-
 class OuterOptimizer {
  public:
   // Most state arrays of any optimizer.
@@ -86,8 +47,7 @@ class OuterOptimizer {
   // Requires: 0 <= i < state_count().
   virtual float initial_state(int i) const = 0;
   // Steps `tile`, whose first state_count() states are given.
-  virtual void Step(const OuterKernels& kernels,
-                    const OuterTile& tile) const = 0;
+  virtual void Step(const OuterTile& tile) const = 0;
 };
 
 // INVALID_ARGUMENT: the kind is unknown, or a constant that it reads is out of

@@ -1,6 +1,7 @@
 #include "server/core/outer_optimizer/outer_optimizer.h"
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <random>
 #include <string>
@@ -8,80 +9,10 @@
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
+#include "server/kernels/outer_steps.h"
 
 namespace atl::server {
 namespace {
-
-// Plain arithmetic, one element at a time. Records which rule was called.
-class PlainKernels : public OuterKernels {
- public:
-  void Sgd(float lr, const OuterTile& t) const override {
-    called = "sgd";
-    for (int64_t i = 0; i < t.count; ++i) t.theta[i] -= lr * t.gradient[i];
-  }
-  void Momentum(float lr, float momentum, const OuterTile& t) const override {
-    called = "momentum";
-    for (int64_t i = 0; i < t.count; ++i) {
-      t.state[0][i] = momentum * t.state[0][i] + t.gradient[i];
-      t.theta[i] -= lr * t.state[0][i];
-    }
-  }
-  void Nesterov(float lr, float momentum, const OuterTile& t) const override {
-    called = "nesterov";
-    for (int64_t i = 0; i < t.count; ++i) {
-      t.state[0][i] = momentum * t.state[0][i] + t.gradient[i];
-      t.theta[i] -= lr * (t.gradient[i] + momentum * t.state[0][i]);
-    }
-  }
-  void FedAdam(const Adaptive& c, const OuterTile& t) const override {
-    called = "fedadam";
-    Adapt(c, t, [&c](float v, float square) {
-      return c.beta2 * v + c.one_minus_beta2 * square;
-    });
-  }
-  void FedYogi(const Adaptive& c, const OuterTile& t) const override {
-    called = "fedyogi";
-    Adapt(c, t, [&c](float v, float square) {
-      const float sign = v > square ? 1.0f : v < square ? -1.0f : 0.0f;
-      return v - c.one_minus_beta2 * square * sign;
-    });
-  }
-  void FedAdagrad(const Adaptive& c, const OuterTile& t) const override {
-    called = "fedadagrad";
-    Adapt(c, t, [](float v, float square) { return v + square; });
-  }
-
-  void DelayedNesterov(const Delayed& c, bool flush,
-                       const OuterTile& t) const override {
-    called = "delayed nesterov";
-    for (int64_t i = 0; i < t.count; ++i) {
-      float& m = t.state[0][i];
-      float& sum = t.state[1][i];
-      sum += t.gradient[i];
-      if (flush) {
-        m = c.momentum * m + sum / c.buffer_count;
-        sum = 0;
-      }
-      t.theta[i] -= c.lr * ((flush ? c.flushed : c.carried) * m +
-                            t.gradient[i] / c.buffer_count);
-    }
-  }
-
-  mutable std::string called;
-
- private:
-  template <typename NextV>
-  static void Adapt(const Adaptive& c, const OuterTile& t, NextV next_v) {
-    for (int64_t i = 0; i < t.count; ++i) {
-      const float delta = -t.gradient[i];
-      float& m = t.state[0][i];
-      float& v = t.state[1][i];
-      m = c.beta1 * m + c.one_minus_beta1 * delta;
-      v = next_v(v, delta * delta);
-      t.theta[i] += c.lr * m / (std::sqrt(v) + c.tau);
-    }
-  }
-};
 
 v1::OuterSpec MakeSpec(v1::OuterOptimizerKind kind) {
   v1::OuterSpec spec;
@@ -99,7 +30,6 @@ v1::OuterSpec MakeSpec(v1::OuterOptimizerKind kind) {
 struct Element {
   float theta = 1.0f;
   float state[2] = {};
-  std::string called;
 };
 
 Element StepOnce(const v1::OuterSpec& spec, float gradient) {
@@ -109,15 +39,13 @@ Element StepOnce(const v1::OuterSpec& spec, float gradient) {
   for (int i = 0; i < (*optimizer)->state_count(); ++i) {
     element.state[i] = (*optimizer)->initial_state(i);
   }
-  PlainKernels kernels;
   OuterTile tile;
   tile.count = 1;
   tile.gradient = &gradient;
   tile.theta = &element.theta;
   tile.state[0] = &element.state[0];
   tile.state[1] = &element.state[1];
-  (*optimizer)->Step(kernels, tile);
-  element.called = kernels.called;
+  (*optimizer)->Step(tile);
   return element;
 }
 
@@ -196,7 +124,7 @@ TEST(OuterOptimizerTest, DelayedNesterovTakesTheMomentumInEveryNContributions) {
     tile.theta = &theta;
     tile.state[0] = &state[0];
     tile.state[1] = &state[1];
-    optimizer->Step(PlainKernels(), tile);
+    optimizer->Step(tile);
     sum += gradient;
     double weight = c;
     if ((t + 1) % 4 == 0) {
@@ -210,23 +138,70 @@ TEST(OuterOptimizerTest, DelayedNesterovTakesTheMomentumInEveryNContributions) {
   }
 }
 
-TEST(OuterOptimizerTest, EachKindAsksForItsOwnKernel) {
+// The first step of each kind is that of its plain definition, bit for bit.
+TEST(OuterOptimizerTest, EachKindTakesItsOwnStep) {
+  const float lr = 0.5f, momentum = 0.9f, g = 1.0f;
+  const kernels::AdaptiveConstants<float> adaptive = {
+      lr,
+      0.9f,
+      static_cast<float>(1 - 0.9),
+      0.99f,
+      static_cast<float>(1 - 0.99),
+      1e-3f};
+  const kernels::DelayedConstants<float> delayed = {
+      lr, momentum, 4, static_cast<float>(0.1 * 0.9),
+      static_cast<float>((1 - 0.1 * 4 + 0.1) * 0.9)};
+  using Step = std::function<void(Element&)>;
+  const Step with_momentum = [&](Element& e) {
+    kernels::MomentumStepPlain(1, lr, momentum, &g, &e.theta, &e.state[0]);
+  };
   const struct {
     v1::OuterOptimizerKind kind;
-    const char* kernel;
+    Step step;
   } cases[] = {
-      {v1::OUTER_OPTIMIZER_KIND_SGD, "sgd"},
-      {v1::OUTER_OPTIMIZER_KIND_MOMENTUM, "momentum"},
-      {v1::OUTER_OPTIMIZER_KIND_NESTEROV, "nesterov"},
-      {v1::OUTER_OPTIMIZER_KIND_FEDAVG, "sgd"},
-      {v1::OUTER_OPTIMIZER_KIND_FEDAVGM, "momentum"},
-      {v1::OUTER_OPTIMIZER_KIND_FEDADAM, "fedadam"},
-      {v1::OUTER_OPTIMIZER_KIND_FEDYOGI, "fedyogi"},
-      {v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD, "fedadagrad"},
-      {v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV, "delayed nesterov"},
+      {v1::OUTER_OPTIMIZER_KIND_SGD,
+       [&](Element& e) { kernels::SgdStepPlain(1, lr, &g, &e.theta); }},
+      {v1::OUTER_OPTIMIZER_KIND_MOMENTUM, with_momentum},
+      {v1::OUTER_OPTIMIZER_KIND_NESTEROV,
+       [&](Element& e) {
+         kernels::NesterovStepPlain(1, lr, momentum, &g, &e.theta, &e.state[0]);
+       }},
+      {v1::OUTER_OPTIMIZER_KIND_FEDAVG,
+       [&](Element& e) { kernels::SgdStepPlain(1, 1.0f, &g, &e.theta); }},
+      {v1::OUTER_OPTIMIZER_KIND_FEDAVGM, with_momentum},
+      {v1::OUTER_OPTIMIZER_KIND_FEDADAM,
+       [&](Element& e) {
+         kernels::FedAdamStepPlain(1, adaptive, &g, &e.theta, &e.state[0],
+                                   &e.state[1]);
+       }},
+      {v1::OUTER_OPTIMIZER_KIND_FEDYOGI,
+       [&](Element& e) {
+         kernels::FedYogiStepPlain(1, adaptive, &g, &e.theta, &e.state[0],
+                                   &e.state[1]);
+       }},
+      {v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD,
+       [&](Element& e) {
+         kernels::FedAdagradStepPlain(1, adaptive, &g, &e.theta, &e.state[0],
+                                      &e.state[1]);
+       }},
+      {v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV,
+       [&](Element& e) {
+         kernels::DelayedNesterovStepPlain(1, delayed, /*flush=*/false, &g,
+                                           &e.theta, &e.state[0], &e.state[1]);
+       }},
   };
   for (const auto& c : cases) {
-    EXPECT_EQ(StepOnce(MakeSpec(c.kind), 1.0f).called, c.kernel);
+    const auto optimizer = *MakeOuterOptimizer(MakeSpec(c.kind));
+    Element expected;
+    for (int i = 0; i < optimizer->state_count(); ++i) {
+      expected.state[i] = optimizer->initial_state(i);
+    }
+    c.step(expected);
+    const Element element = StepOnce(MakeSpec(c.kind), g);
+    EXPECT_EQ(element.theta, expected.theta) << optimizer->name();
+    for (int i = 0; i < optimizer->state_count(); ++i) {
+      EXPECT_EQ(element.state[i], expected.state[i]) << optimizer->name();
+    }
   }
 }
 

@@ -22,7 +22,7 @@ class RecordBatch {
     enum class Kind { kPut, kDelete, kDeletePrefix };
     Kind kind;
     std::string name;
-    std::string value;  // Of a put.
+    std::string value;  // A put's.
   };
 
   void Put(absl::string_view name, absl::string_view value);

@@ -12,17 +12,13 @@ constexpr int32_t kFormatNumber = 1;
 
 }  // namespace
 
-absl::StatusOr<records::RunRecord> ParseRun(const std::string& value) {
+absl::StatusOr<records::RunRecord> ReadRun(const RecordStore& records) {
+  ASSIGN_OR_RETURN(const std::string value, records.Get(kRunRecordName));
   records::RunRecord run;
   if (!run.ParseFromString(value) || run.format_number() != kFormatNumber) {
     return absl::DataLossError("record run is damaged or of another format");
   }
   return run;
-}
-
-absl::StatusOr<records::RunRecord> ReadRun(const RecordStore& records) {
-  ASSIGN_OR_RETURN(const std::string value, records.Get(kRunRecordName));
-  return ParseRun(value);
 }
 
 absl::Status CreateRun(RecordStore& records, const v1::Run& run, int32_t shard,

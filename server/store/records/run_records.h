@@ -15,12 +15,7 @@ namespace atl::server {
 
 inline constexpr char kRunRecordName[] = "run";
 
-// Parses the value of a record `run`.
-//
-// DATA_LOSS: it is damaged, or of another format.
-absl::StatusOr<records::RunRecord> ParseRun(const std::string& value);
-
-// NOT_FOUND: there is none. Else as ParseRun.
+// NOT_FOUND: there is none. DATA_LOSS: it is damaged, or of another format.
 absl::StatusOr<records::RunRecord> ReadRun(const RecordStore& records);
 
 // Writes the record of a new shard, durably. Does nothing if there is one.

@@ -28,6 +28,18 @@ void AbortTogether(const std::vector<ncclComm_t>& comms) {
   (void)ncclGroupEnd();
 }
 
+using Comms = std::vector<std::shared_ptr<NcclComm>>;
+
+// Takes the part of each of `from`, if it is not null, and leaves null.
+std::vector<ncclComm_t> Take(const Comms& from, ncclComm_t NcclComm::*part) {
+  std::vector<ncclComm_t> taken;
+  for (const std::shared_ptr<NcclComm>& comm : from) {
+    ncclComm_t& own = (*comm).*part;
+    if (own != nullptr) taken.push_back(std::exchange(own, nullptr));
+  }
+  return taken;
+}
+
 }  // namespace
 
 absl::Status NcclStatus(ncclResult_t result, absl::string_view what) {
@@ -78,16 +90,6 @@ NcclWatchdog::~NcclWatchdog() {
 absl::Status NcclWatchdog::status() const {
   MutexLock lock(&mutex_);
   return status_;
-}
-
-std::vector<ncclComm_t> NcclWatchdog::Take(const Comms& from,
-                                           ncclComm_t NcclComm::*part) {
-  std::vector<ncclComm_t> taken;
-  for (const std::shared_ptr<NcclComm>& comm : from) {
-    ncclComm_t& own = (*comm).*part;
-    if (own != nullptr) taken.push_back(std::exchange(own, nullptr));
-  }
-  return taken;
 }
 
 absl::Status NcclWatchdog::Break(const absl::Status& status) {

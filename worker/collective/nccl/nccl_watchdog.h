@@ -101,10 +101,6 @@ class NcclWatchdog {
     std::string late;
   };
 
-  using Comms = std::vector<std::shared_ptr<NcclComm>>;
-  // Takes the part of each of `from`, if it is not null, and leaves null.
-  static std::vector<ncclComm_t> Take(const Comms& from,
-                                      ncclComm_t NcclComm::*part);
   void Watch() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Look() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -116,7 +112,7 @@ class NcclWatchdog {
   CondVar condition_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   bool aborted_ ABSL_GUARDED_BY(mutex_) = false;  // After status_.
-  Comms comms_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<NcclComm>> comms_ ABSL_GUARDED_BY(mutex_);
   std::list<Expected> expected_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 

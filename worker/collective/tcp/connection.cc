@@ -1,22 +1,28 @@
 #include "worker/collective/tcp/connection.h"
 
-#include <openssl/bio.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/codec/sha256.h"
+#include "base/net/socket.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 
 namespace atl::collective {
 namespace {
+
+using Step = net::TlsLayer::Step;
 
 constexpr char kCipher[] = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kCipherNumber[] = {0x13, 0x01};
@@ -24,61 +30,33 @@ constexpr unsigned char kCipherNumber[] = {0x13, 0x01};
 constexpr char kIdentity[] = "atoll world";
 constexpr size_t kRecordBytes = 16384;
 
-bool WouldBlock(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
+constexpr int kKeepAliveIdleSeconds = 5;
+constexpr int kKeepAliveIntervalSeconds = 2;
+constexpr int kKeepAliveCount = 3;
+constexpr int kUserTimeoutMs = 12'000;
 
-// --- A socket BIO for OpenSSL: no signals, non-blocking ----------------------
-
-int GetFd(BIO* bio) {
-  return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
-}
-
-int WriteBio(BIO* bio, const char* data, size_t size, size_t* written) {
-  BIO_clear_retry_flags(bio);
-  const ssize_t count =
-      send(GetFd(bio), data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (count < 0 && WouldBlock(errno)) BIO_set_retry_write(bio);
-  if (count <= 0) return 0;
-  *written = static_cast<size_t>(count);
-  return 1;
-}
-
-int ReadBio(BIO* bio, char* data, size_t size, size_t* read) {
-  BIO_clear_retry_flags(bio);
-  const ssize_t count = recv(GetFd(bio), data, size, MSG_DONTWAIT);
-  if (count < 0 && WouldBlock(errno)) BIO_set_retry_read(bio);
-  if (count <= 0) return 0;
-  *read = static_cast<size_t>(count);
-  return 1;
-}
-
-long ControlBio(BIO*, int command, long, void*) {
-  return command == BIO_CTRL_FLUSH ? 1 : 0;
-}
-
-const BIO_METHOD* SocketMethod() {
-  static const BIO_METHOD* const method = [] {
-    BIO_METHOD* const made = BIO_meth_new(
-        BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket of a world");
-    BIO_meth_set_write_ex(made, WriteBio);
-    BIO_meth_set_read_ex(made, ReadBio);
-    BIO_meth_set_ctrl(made, ControlBio);
-    return made;
-  }();
-  return method;
+// Sends small messages at once; detects a lost host in about 12 s.
+void Tune(int fd) {
+  const auto set = [fd](int level, int option, int value) {
+    // A socket works without these options.
+    (void)setsockopt(fd, level, option, &value, sizeof(value));
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleSeconds);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveIntervalSeconds);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveCount);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
 }
 
 std::string PeerText(int fd) {
-  const absl::StatusOr<HostPort> peer = PeerEndpoint(fd);
+  const absl::StatusOr<HostPort> peer = net::PeerAddress(fd);
   return peer.ok() ? JoinHostPort(peer->host, peer->port) : "the peer";
 }
 
 }  // namespace
 
 struct WorldKey::State {
-  ~State() { SSL_CTX_free(context); }
-
   // A session that holds only the key; null if out of memory.
   SSL_SESSION* MakeSession(SSL* ssl) const {
     SSL_SESSION* const session = SSL_SESSION_new();
@@ -119,7 +97,7 @@ struct WorldKey::State {
 
   codec::Sha256Digest key;
   int64_t rekey_bytes = 0;
-  SSL_CTX* context = nullptr;
+  net::TlsSettings settings;
 };
 
 WorldKey::WorldKey(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -133,36 +111,28 @@ absl::StatusOr<std::shared_ptr<const WorldKey>> WorldKey::Create(
   auto state = std::make_unique<State>();
   state->key = codec::ComputeSha256(absl::StrCat("atoll world key\n", secret));
   state->rekey_bytes = rekey_bytes;
-  state->context = SSL_CTX_new(TLS_method());
-  SSL_CTX* const context = state->context;
-  if (context == nullptr ||
-      SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
-      SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) != 1 ||
-      SSL_CTX_set_ciphersuites(context, kCipher) != 1 ||
-      SSL_CTX_set_num_tickets(context, 0) != 1) {
+  state->settings = net::MakeTls13Settings(TLS_method());
+  SSL_CTX* const context = state->settings.get();
+  if (context == nullptr || SSL_CTX_set_ciphersuites(context, kCipher) != 1) {
     return absl::InternalError("OpenSSL has no TLS 1.3 with AES-128-GCM");
   }
   SSL_CTX_set_app_data(context, state.get());
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE |
                                 SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_psk_use_session_callback(context, State::Use);
   SSL_CTX_set_psk_find_session_callback(context, State::Find);
   return std::shared_ptr<const WorldKey>(new WorldKey(std::move(state)));
 }
 
-absl::StatusOr<Connection> Connection::Make(
-    UniqueFd fd, std::shared_ptr<const WorldKey> key) {
+absl::StatusOr<Connection> Connection::Make(UniqueFd fd,
+                                            std::shared_ptr<const WorldKey> key,
+                                            net::TlsLayer::Side side) {
   Connection made;
-  made.ssl_.reset(SSL_new(key->state_->context));
-  BIO* const bio = BIO_new(SocketMethod());
-  if (made.ssl_ == nullptr || bio == nullptr) {
-    BIO_free(bio);
+  made.tls_ = net::TlsLayer::Make(*key->state_->settings, fd.get(), side);
+  if (made.tls_ == nullptr) {
     return absl::ResourceExhaustedError("no memory for a connection");
   }
-  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(fd.get())));
-  BIO_set_init(bio, 1);
-  SSL_set_bio(made.ssl_.get(), bio, bio);
+  Tune(fd.get());
   made.fd_ = std::move(fd);
   made.left_bytes_ = key->state_->rekey_bytes;
   made.key_ = std::move(key);
@@ -171,49 +141,47 @@ absl::StatusOr<Connection> Connection::Make(
 
 absl::StatusOr<Connection> Connection::Dialled(
     UniqueFd fd, std::shared_ptr<const WorldKey> key) {
-  ASSIGN_OR_RETURN(Connection made, Make(std::move(fd), std::move(key)));
-  SSL_set_connect_state(made.ssl_.get());
+  ASSIGN_OR_RETURN(Connection made, Make(std::move(fd), std::move(key),
+                                         net::TlsLayer::Side::kConnects));
   // Rejects any certificate, because no authority is trusted.
-  SSL_set_verify(made.ssl_.get(), SSL_VERIFY_PEER, nullptr);
+  SSL_set_verify(made.tls_->ssl(), SSL_VERIFY_PEER, nullptr);
   made.events_ = POLLOUT;
   return made;
 }
 
 absl::StatusOr<Connection> Connection::Accepted(
     UniqueFd fd, std::shared_ptr<const WorldKey> key) {
-  ASSIGN_OR_RETURN(Connection made, Make(std::move(fd), std::move(key)));
-  SSL_set_accept_state(made.ssl_.get());
+  ASSIGN_OR_RETURN(Connection made, Make(std::move(fd), std::move(key),
+                                         net::TlsLayer::Side::kAccepts));
   made.events_ = POLLIN;
   return made;
 }
 
 absl::StatusOr<bool> Connection::Handshake() {
-  ERR_clear_error();
-  const int result = SSL_do_handshake(ssl_.get());
-  if (result == 1) {
-    // Guards against any other way to authenticate.
-    if (SSL_session_reused(ssl_.get()) != 1) {
-      return absl::PermissionDeniedError(
-          absl::StrCat(PeerText(fd()), " did not prove the secret"));
-    }
-    events_ = POLLIN;
-    return true;
-  }
-  switch (SSL_get_error(ssl_.get(), result)) {
-    case SSL_ERROR_WANT_READ:
+  switch (tls_->Handshake()) {
+    case Step::kDone:
+      // Guards against any other way to authenticate.
+      if (SSL_session_reused(tls_->ssl()) != 1) {
+        return absl::PermissionDeniedError(
+            absl::StrCat(PeerText(fd()), " did not prove the secret"));
+      }
+      events_ = POLLIN;
+      return true;
+    case Step::kWaitsToRead:
       events_ = POLLIN;
       return false;
-    case SSL_ERROR_WANT_WRITE:
+    case Step::kWaitsToWrite:
       events_ = POLLOUT;
       return false;
-    default:
-      return HandshakeError(result);
+    case Step::kEnded:
+      break;
   }
+  return HandshakeError();
 }
 
-absl::Status Connection::HandshakeError(int result) const {
+absl::Status Connection::HandshakeError() const {
   const unsigned long error = ERR_peek_error();
-  if (SSL_get_error(ssl_.get(), result) != SSL_ERROR_SSL || error == 0) {
+  if (error == 0) {
     return absl::UnavailableError(absl::StrCat(
         PeerText(fd()), " closed the connection during the handshake"));
   }
@@ -237,17 +205,17 @@ absl::Status Connection::HandshakeError(int result) const {
 }
 
 ssize_t Connection::Send(absl::Span<const iovec> parts) {
-  if (ssl_ == nullptr) {
+  if (tls_ == nullptr) {
     msghdr message = {};
     message.msg_iov = const_cast<iovec*>(parts.data());
     message.msg_iovlen = parts.size();
     const ssize_t count =
         sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    return count < 0 && WouldBlock(errno) ? 0 : count;
+    return count < 0 && net::WouldBlock(errno) ? 0 : count;
   }
   // Changes keys only between records.
   if (left_bytes_ <= 0 &&
-      SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {
+      SSL_key_update(tls_->ssl(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {
     left_bytes_ = key_->state_->rekey_bytes;
   }
   // One record each time; a header shares it with the bytes that follow.
@@ -264,44 +232,30 @@ ssize_t Connection::Send(absl::Span<const iovec> parts) {
     }
     record = {record_.get(), size};
   }
-  ERR_clear_error();
   size_t written = 0;
-  const int result =
-      SSL_write_ex(ssl_.get(), record.data(), record.size(), &written);
-  if (result == 1) {
-    left_bytes_ -= static_cast<int64_t>(written);
-    return static_cast<ssize_t>(written);
-  }
-  const int error = SSL_get_error(ssl_.get(), result);
-  return error == SSL_ERROR_WANT_WRITE || error == SSL_ERROR_WANT_READ ? 0
-                                                                       : -1;
+  if (tls_->Write(record, written) == Step::kEnded) return -1;
+  left_bytes_ -= static_cast<int64_t>(written);
+  return static_cast<ssize_t>(written);
 }
 
 ssize_t Connection::Receive(absl::Span<const iovec> parts) {
-  if (ssl_ == nullptr) {
+  if (tls_ == nullptr) {
     msghdr message = {};
     message.msg_iov = const_cast<iovec*>(parts.data());
     message.msg_iovlen = parts.size();
     const ssize_t count = recvmsg(fd(), &message, MSG_DONTWAIT);
-    if (count < 0 && WouldBlock(errno)) return 0;
+    if (count < 0 && net::WouldBlock(errno)) return 0;
     return count == 0 ? -1 : count;
   }
   ssize_t total = 0;
   for (const iovec& part : parts) {
     for (size_t filled = 0; filled < part.iov_len;) {
-      ERR_clear_error();
       size_t count = 0;
-      const int result =
-          SSL_read_ex(ssl_.get(), static_cast<char*>(part.iov_base) + filled,
-                      part.iov_len - filled, &count);
-      if (result != 1) {
-        // Reports the bytes that came before the end first.
-        if (total > 0) return total;
-        const int error = SSL_get_error(ssl_.get(), result);
-        return error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE
-                   ? 0
-                   : -1;
-      }
+      const Step step = tls_->Read(static_cast<char*>(part.iov_base) + filled,
+                                   part.iov_len - filled, count);
+      // Reports the bytes that came before the end first.
+      if (step == Step::kEnded && total == 0) return -1;
+      if (step != Step::kDone) return total;
       filled += count;
       total += static_cast<ssize_t>(count);
     }
@@ -312,16 +266,23 @@ ssize_t Connection::Receive(absl::Span<const iovec> parts) {
 absl::StatusOr<Connection> Connect(const HostPort& endpoint,
                                    std::shared_ptr<const WorldKey> key,
                                    absl::Time deadline) {
-  ASSIGN_OR_RETURN(UniqueFd fd, Dial(endpoint, deadline));
+  const std::string where = JoinHostPort(endpoint.host, endpoint.port);
+  absl::StatusOr<UniqueFd> fd = net::Dial(endpoint, {deadline});
+  if (!fd.ok()) {
+    const std::string text =
+        absl::StrCat("dialling ", where, ": ", fd.status().message());
+    return absl::IsNotFound(fd.status()) ? absl::NotFoundError(text)
+                                         : absl::UnavailableError(text);
+  }
   ASSIGN_OR_RETURN(Connection connection,
-                   Connection::Dialled(std::move(fd), std::move(key)));
+                   Connection::Dialled(*std::move(fd), std::move(key)));
   for (;;) {
     ASSIGN_OR_RETURN(const bool done, connection.Handshake());
     if (done) return connection;
-    if (!WaitFor(connection.fd(), connection.events(), deadline)) {
+    if (!net::WaitForSocket(connection.fd(), connection.events(), {deadline})
+             .ok()) {
       return absl::UnavailableError(
-          absl::StrCat(JoinHostPort(endpoint.host, endpoint.port),
-                       " did not finish the handshake in time"));
+          absl::StrCat(where, " did not finish the handshake in time"));
     }
   }
 }
@@ -333,7 +294,8 @@ absl::Status SendAll(Connection& connection, absl::string_view bytes,
     const ssize_t sent = connection.Send({&part, 1});
     if (sent < 0) return absl::UnavailableError("send: the connection ended");
     bytes.remove_prefix(static_cast<size_t>(sent));
-    if (sent == 0 && !WaitFor(connection.fd(), POLLOUT, deadline)) {
+    if (sent == 0 &&
+        !net::WaitForSocket(connection.fd(), POLLOUT, {deadline}).ok()) {
       return absl::UnavailableError("send: too late");
     }
   }

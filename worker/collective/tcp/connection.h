@@ -8,7 +8,6 @@
 
 #pragma once
 
-#include <openssl/ssl.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -21,7 +20,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/host_port/host_port.h"
-#include "worker/collective/tcp/socket.h"
+#include "base/io/unique_fd.h"
+#include "base/net/tls_layer.h"
 
 namespace atl::collective {
 
@@ -53,7 +53,8 @@ class Connection {
   Connection(Connection&&) = default;
   Connection& operator=(Connection&&) = default;
 
-  // Takes an unused, non-blocking socket. Call Handshake next.
+  // Takes an unused, non-blocking socket, which then sends small messages at
+  // once and detects a lost host in about 12 s. Call Handshake next.
   static absl::StatusOr<Connection> Dialled(
       UniqueFd fd, std::shared_ptr<const WorldKey> key);
   static absl::StatusOr<Connection> Accepted(
@@ -74,30 +75,28 @@ class Connection {
   ssize_t Receive(absl::Span<const iovec> parts);
 
   // Ends encryption both ways; the other side must do so at the same byte.
-  void GoInTheClear() { ssl_.reset(); }
+  void GoInTheClear() { tls_.reset(); }
 
   int fd() const { return fd_.get(); }
   bool valid() const { return fd_.valid(); }
 
  private:
-  struct FreeSsl {
-    void operator()(SSL* ssl) const { SSL_free(ssl); }
-  };
-
   static absl::StatusOr<Connection> Make(UniqueFd fd,
-                                         std::shared_ptr<const WorldKey> key);
-  absl::Status HandshakeError(int result) const;
+                                         std::shared_ptr<const WorldKey> key,
+                                         net::TlsLayer::Side side);
+  absl::Status HandshakeError() const;
 
   UniqueFd fd_;
   std::shared_ptr<const WorldKey> key_;
-  std::unique_ptr<SSL, FreeSsl> ssl_;  // Null: plain text. Ends before fd_.
+  std::unique_ptr<net::TlsLayer> tls_;  // Null: plain text. Ends before fd_.
   short events_ = 0;
   int64_t left_bytes_ = 0;             // To send until the next key change.
   std::unique_ptr<char[]> record_;     // Joins small pieces.
 };
 
 // Dials `endpoint` once, and does the handshake. INVALID_ARGUMENT and
-// PERMISSION_DENIED as Handshake, NOT_FOUND and UNAVAILABLE as Dial.
+// PERMISSION_DENIED as Handshake. NOT_FOUND: the host has no address.
+// UNAVAILABLE: nobody listens, or no answer until `deadline`.
 absl::StatusOr<Connection> Connect(const HostPort& endpoint,
                                    std::shared_ptr<const WorldKey> key,
                                    absl::Time deadline);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "base/net/socket.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
@@ -22,15 +23,9 @@ constexpr int kPollMs = 500;
 constexpr int kAcceptsMax = 64;
 constexpr size_t kParkedMax = 16384;
 
-// Sends all of `bytes` without blocking; false if it cannot.
-bool SendNow(Connection& connection, absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const iovec part = {const_cast<char*>(bytes.data()), bytes.size()};
-    const ssize_t sent = connection.Send({&part, 1});
-    if (sent <= 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(sent));
-  }
-  return true;
+// Sends all of `bytes` without blocking.
+absl::Status SendNow(Connection& connection, absl::string_view bytes) {
+  return SendAll(connection, bytes, absl::InfinitePast());
 }
 
 Message StatusMessage(MessageType type, const absl::Status& status) {
@@ -141,19 +136,17 @@ void ProcessHub::Fail(const absl::Status& why) {
 
 void ProcessHub::AcceptAll() {
   for (int count = 0; count < kAcceptsMax; ++count) {
-    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr,
-                        SOCK_NONBLOCK | SOCK_CLOEXEC));
-    const bool no_descriptor = errno == EMFILE || errno == ENFILE;
-    if (!fd.valid() && (!no_descriptor || strangers_.empty())) return;
+    absl::StatusOr<UniqueFd> fd = net::Accept(listener_.get());
+    const bool no_descriptor = absl::IsResourceExhausted(fd.status());
+    if (!fd.ok() && (!no_descriptor || strangers_.empty())) return;
     // The waiting ones may be there to keep others out.
-    if (!fd.valid() ||
+    if (!fd.ok() ||
         static_cast<int>(strangers_.size()) >= identity_.strangers_max) {
       strangers_.pop_front();
     }
-    if (!fd.valid()) continue;
-    Tune(fd.get());
+    if (!fd.ok()) continue;
     absl::StatusOr<Connection> connection =
-        Connection::Accepted(std::move(fd), identity_.key);
+        Connection::Accepted(*std::move(fd), identity_.key);
     if (!connection.ok()) continue;
     strangers_.push_back(
         {*std::move(connection),
@@ -198,14 +191,16 @@ bool ProcessHub::ReadStranger(Stranger& stranger) {
   // If it does not fit the socket's buffer, the peer reads nothing anyway.
   if (stranger.knows_secret) {
     SendNow(stranger.connection,
-            EncodeMessage(StatusMessage(MessageType::kRefusal, refusal)));
+            EncodeMessage(StatusMessage(MessageType::kRefusal, refusal)))
+        .IgnoreError();
   }
   return false;
 }
 
 void ProcessHub::NoteRefusal(const Stranger& stranger,
                              const absl::Status& why) {
-  const absl::StatusOr<HostPort> from = PeerEndpoint(stranger.connection.fd());
+  const absl::StatusOr<HostPort> from =
+      net::PeerAddress(stranger.connection.fd());
   MutexLock lock(&mutex_);
   last_refusal_ = absl::StrCat(
       from.ok() ? JoinHostPort(from->host, from->port) : "a connection", ": ",
@@ -271,7 +266,8 @@ absl::Status ProcessHub::AdmitJoin(const Message& hello, Stranger& stranger) {
     return absl::AlreadyExistsError(absl::StrCat(
         "process ", index, " has joined already, from ", joined_[index]->host));
   }
-  ASSIGN_OR_RETURN(const HostPort from, PeerEndpoint(stranger.connection.fd()));
+  ASSIGN_OR_RETURN(const HostPort from,
+                   net::PeerAddress(stranger.connection.fd()));
   joined_[index] = {from.host, hello.port, hello.rank_count};
   controls_[static_cast<int>(index)] = {std::move(stranger.connection)};
   return absl::OkStatus();
@@ -539,7 +535,7 @@ void ProcessHub::TellAll(const Message& message) {
   condition_.SignalAll();
   for (auto& [process, control] : controls_) {
     // The peer reads nothing, or a message was cut; closing tells it enough.
-    if (!SendNow(control.connection, bytes)) {
+    if (!SendNow(control.connection, bytes).ok()) {
       (void)shutdown(control.connection.fd(), SHUT_RDWR);
     }
   }

@@ -25,13 +25,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/io/unique_fd.h"
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
 #include "worker/collective/group.h"
 #include "worker/collective/remote.h"
 #include "worker/collective/tcp/connection.h"
 #include "worker/collective/tcp/message.h"
-#include "worker/collective/tcp/socket.h"
 
 namespace atl::collective {
 

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/time/time.h"
+#include "base/net/socket.h"
 #include "base/sync/testing/notification.h"
 #include "base/time/clock.h"
 #include "base/time/testing/fake_clock.h"
@@ -22,7 +23,6 @@
 #include "worker/collective/group.h"
 #include "worker/collective/tcp/connection.h"
 #include "worker/collective/tcp/message.h"
-#include "worker/collective/tcp/socket.h"
 
 namespace atl::collective {
 namespace {
@@ -38,7 +38,7 @@ absl::Time InAWhile() { return SystemClock().Now() + absl::Minutes(2); }
 // True once the other end has closed; false at `deadline`.
 bool IsSentAway(int fd, absl::Time deadline) {
   char bytes[256];
-  while (WaitFor(fd, POLLIN, deadline)) {
+  while (net::WaitForSocket(fd, POLLIN, {deadline}).ok()) {
     const ssize_t count = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
     if (count == 0 || (count < 0 && errno != EAGAIN)) return true;
   }
@@ -100,8 +100,8 @@ class ProcessHubTest : public testing::Test {
   }
 
   void Start() {
-    UniqueFd listener = *Listen({"127.0.0.1", 0});
-    port_ = LocalEndpoint(listener.get())->port;
+    UniqueFd listener = *net::Listen({"127.0.0.1", 0});
+    port_ = net::LocalAddress(listener.get())->port;
     hub_ = *ProcessHub::Create(identity_, std::move(listener));
   }
 
@@ -133,7 +133,7 @@ class ProcessHubTest : public testing::Test {
 TEST_F(ProcessHubTest, WhoDoesNotSayWhatItWantsIsSentAwayInTimeAndNotBefore) {
   Start();
   const absl::Duration moment = absl::Nanoseconds(1);
-  const UniqueFd silent = *Dial({"127.0.0.1", port_}, Soon());
+  const UniqueFd silent = *net::Dial({"127.0.0.1", port_}, {Soon()});
   // Knows the secret, and begins a message.
   Connection slow = Friend();
   ASSERT_TRUE(
@@ -176,8 +176,8 @@ TEST_F(ProcessHubTest, ARankThatDoesNotAnswerIsNotDialledForEver) {
   identity_.timeouts.dial = absl::Milliseconds(1);
   Start();
   // Accepts connections, but does no handshake.
-  UniqueFd deaf = *Listen({"127.0.0.1", 0});
-  const Connection joined = Join(LocalEndpoint(deaf.get())->port);
+  UniqueFd deaf = *net::Listen({"127.0.0.1", 0});
+  const Connection joined = Join(net::LocalAddress(deaf.get())->port);
   ASSERT_TRUE(hub_->CollectRoster({"127.0.0.1", port_, 1}, Soon()).ok());
   World world({0, 1}, 0, WorldOptions());
   ASSERT_TRUE(hub_->ConnectAll(&world, Soon()).ok());
@@ -242,7 +242,7 @@ TEST_F(ProcessHubTest, AWorldEndsForAllWhereNobodyListensAnyMore) {
   // The other process ends too.
   std::string told;
   char bytes[4096];
-  while (WaitFor(joined.fd(), POLLIN, InAWhile())) {
+  while (net::WaitForSocket(joined.fd(), POLLIN, {InAWhile()}).ok()) {
     const iovec room = {bytes, sizeof(bytes)};
     const ssize_t count = joined.Receive({&room, 1});
     if (count < 0) break;

@@ -15,8 +15,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/net/socket.h"
 #include "gtest/gtest.h"
-#include "worker/collective/tcp/socket.h"
 #include "worker/collective/tcp/tcp_world.h"
 
 namespace atl::collective {
@@ -84,9 +84,9 @@ pid_t Start(int process, int port, int listener) {
 }
 
 TEST(ProcessesTest, OneThatIsKilledEndsTheCallsOfAllOthersAtOnce) {
-  auto listener = Listen({"127.0.0.1", 0});
+  auto listener = net::Listen({"127.0.0.1", 0});
   ASSERT_TRUE(listener.ok()) << listener.status();
-  const int port = LocalEndpoint(listener->get())->port;
+  const int port = net::LocalAddress(listener->get())->port;
   ASSERT_EQ(fcntl(listener->get(), F_SETFD, 0), 0);  // Process 0 inherits it.
   std::vector<pid_t> pids;
   for (int process = 0; process < kProcesses; ++process) {

@@ -13,9 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/io/unique_fd.h"
 #include "worker/collective/remote.h"
 #include "worker/collective/tcp/connection.h"
-#include "worker/collective/tcp/socket.h"
 
 namespace atl::collective {
 

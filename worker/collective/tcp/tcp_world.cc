@@ -9,7 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/status/annotate.h"
+#include "base/host_port/host_port.h"
+#include "base/net/socket.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "worker/collective/member.h"
@@ -21,6 +22,8 @@ namespace {
 
 constexpr absl::Duration kRetryFirst = absl::Milliseconds(20);
 constexpr absl::Duration kRetryMax = absl::Seconds(1);
+// All processes of a world may dial at once.
+constexpr int kBacklog = 1024;
 
 absl::Status Validate(const TcpWorldOptions& options) {
   if (options.process_count < 1 || options.process_index < 0 ||
@@ -31,6 +34,13 @@ absl::Status Validate(const TcpWorldOptions& options) {
         options.process_count, " with ", options.rank_count, " ranks"));
   }
   return absl::OkStatus();
+}
+
+// UNAVAILABLE: the address is taken, which may pass, or not of this machine.
+absl::StatusOr<UniqueFd> ListenAt(const HostPort& address) {
+  absl::StatusOr<UniqueFd> listening = net::Listen(address, kBacklog);
+  if (!absl::IsFailedPrecondition(listening.status())) return listening;
+  return absl::UnavailableError(listening.status().message());
 }
 
 // Dials until a listener takes part in a handshake.
@@ -64,7 +74,8 @@ absl::StatusOr<Message> ReadMessage(Connection& connection,
     if (count < 0) {
       return absl::UnavailableError("process 0 closed the connection");
     }
-    if (count == 0 && !WaitFor(connection.fd(), POLLIN, deadline)) {
+    if (count == 0 &&
+        !net::WaitForSocket(connection.fd(), POLLIN, {deadline}).ok()) {
       return absl::DeadlineExceededError("not all processes came in time");
     }
   }
@@ -96,10 +107,10 @@ absl::StatusOr<std::vector<ProcessEntry>> JoinFirst(
   ASSIGN_OR_RETURN(Connection control,
                    ConnectPatiently(rendezvous, identity.key, deadline));
   // Others can reach the address that leads to process 0.
-  ASSIGN_OR_RETURN(HostPort own, LocalEndpoint(control.fd()));
+  ASSIGN_OR_RETURN(HostPort own, net::LocalAddress(control.fd()));
   own.port = 0;
-  ASSIGN_OR_RETURN(UniqueFd listener, Listen(own));
-  ASSIGN_OR_RETURN(own, LocalEndpoint(listener.get()));
+  ASSIGN_OR_RETURN(UniqueFd listener, ListenAt(own));
+  ASSIGN_OR_RETURN(own, net::LocalAddress(listener.get()));
   ASSIGN_OR_RETURN(hub, ProcessHub::Create(identity, std::move(listener)));
   RETURN_IF_ERROR(SendAll(
       control, EncodeMessage(JoinMessage(options, own.port)), deadline));
@@ -137,7 +148,7 @@ absl::StatusOr<std::unique_ptr<TcpWorld>> TcpWorld::Join(
   std::vector<ProcessEntry> roster;
   if (options.process_index == 0) {
     if (!options.listener.valid()) {
-      ASSIGN_OR_RETURN(options.listener, Listen(rendezvous));
+      ASSIGN_OR_RETURN(options.listener, ListenAt(rendezvous));
     }
     ASSIGN_OR_RETURN(world->hub_,
                      ProcessHub::Create(identity, std::move(options.listener)));

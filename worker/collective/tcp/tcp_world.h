@@ -15,10 +15,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/io/unique_fd.h"
 #include "worker/collective/collective.h"
 #include "worker/collective/group.h"
 #include "worker/collective/tcp/process_hub.h"
-#include "worker/collective/tcp/socket.h"
 
 namespace atl::collective {
 
@@ -30,7 +30,7 @@ struct TcpWorldOptions {
   UniqueFd listener;
   int process_index = 0;
   int process_count = 1;
-  int rank_count = 1;  // Of this process.
+  int rank_count = 1;  // This process's.
   std::string layout;  // All must agree, as "dp_shard=4,tp=2".
   // The same for all processes; not empty.
   std::string secret;

@@ -17,11 +17,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/net/socket.h"
 #include "base/time/clock.h"
 #include "gtest/gtest.h"
 #include "worker/collective/tcp/connection.h"
 #include "worker/collective/tcp/message.h"
-#include "worker/collective/tcp/socket.h"
 #include "worker/collective/testing/behaviour.h"
 #include "worker/collective/testing/random_program.h"
 
@@ -35,8 +35,8 @@ absl::Time Soon() { return SystemClock().Now() + absl::Minutes(2); }
 // A place where process 0 listens.
 struct Meeting {
   Meeting() {
-    listener = *Listen({"127.0.0.1", 0});
-    port = LocalEndpoint(listener.get())->port;
+    listener = *net::Listen({"127.0.0.1", 0});
+    port = net::LocalAddress(listener.get())->port;
   }
   TcpWorldOptions Options(int index, int count) {
     TcpWorldOptions options;
@@ -161,19 +161,21 @@ TEST_F(TcpWorldTest, RefusesStrangersWithAReasonAndGoesOn) {
 class Stranger {
  public:
   explicit Stranger(int port)
-      : fd_(*Dial({"127.0.0.1", port}, Soon())) {}
+      : fd_(*net::Dial({"127.0.0.1", port}, {Soon()})) {}
 
   bool Say(absl::string_view bytes) {
     return send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
   }
   void Pause() {
-    WaitFor(fd_.get(), POLLIN, SystemClock().Now() + absl::Milliseconds(1));
+    net::WaitForSocket(fd_.get(), POLLIN,
+                       {SystemClock().Now() + absl::Milliseconds(1)})
+        .IgnoreError();
   }
   // True once the other end has closed, before `deadline`.
   bool IsSentAway(absl::Time deadline = Soon()) {
     char bytes[256];
-    while (WaitFor(fd_.get(), POLLIN, deadline)) {
+    while (net::WaitForSocket(fd_.get(), POLLIN, {deadline}).ok()) {
       const ssize_t count = recv(fd_.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
       if (count == 0 || (count < 0 && errno != EAGAIN)) return true;
     }
@@ -290,7 +292,7 @@ TEST_F(TcpWorldTest, WhoListensThereHasToKnowTheSecretToo) {
   // A server without the secret: it answers anything.
   std::thread server([this] {
     const int listener = meeting_.listener.get();
-    ASSERT_TRUE(WaitFor(listener, POLLIN, Soon()));
+    ASSERT_TRUE(net::WaitForSocket(listener, POLLIN, {Soon()}).ok());
     UniqueFd fd(accept4(listener, nullptr, nullptr, 0));
     char bytes[4096];
     EXPECT_GT(recv(fd.get(), bytes, sizeof(bytes), 0), 0);

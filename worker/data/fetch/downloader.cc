@@ -13,7 +13,7 @@ namespace atl::worker {
 namespace {
 
 constexpr absl::Duration kBackoffMin = absl::Seconds(1);
-// What a full disk frees at once.
+// Bytes that are evicted at once if the disk is full.
 constexpr int64_t kEvictBytes = int64_t{64} << 20;
 
 absl::Duration GetBackoff(int failure_count) {

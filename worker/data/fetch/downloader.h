@@ -75,9 +75,9 @@ class Downloader {
 
   // The state of one Fetch.
   struct Progress {
-    absl::Time mark_time;    // Of the last progress,
-    int64_t mark_bytes = 0;  // with so many bytes.
-    int64_t part_bytes = 0;  // After the last try.
+    absl::Time mark_time;    // The last time with enough new bytes,
+    int64_t mark_bytes = 0;  // and the bytes in the part file then.
+    int64_t part_bytes = 0;  // Bytes in the part file after the last try.
     bool is_needed = false;
     int failure_count = 0;       // In a row, without a byte.
     bool source_failed = false;  // The last failure is the source's.

@@ -167,7 +167,7 @@ void FetchedFiles::Deliver(const Work& work, Result result) {
   current_ = -1;
   if (is_stopped_) return;
   const bool is_awaited = absl::c_linear_search(needed_, work.index);
-  // What failed as a hint is tried again as a need.
+  // A file that failed as a hint is tried again if it is needed.
   if (is_awaited && (result.ok() || work.is_needed)) {
     // Another needed file came first.
     if (absl::IsCancelled(result.status())) return;

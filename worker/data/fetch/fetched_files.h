@@ -74,7 +74,7 @@ class FetchedFiles : public FileSource {
   const std::vector<ManifestFile> files_;
   const std::unique_ptr<ShardCache> cache_;
   const std::function<void()> came_;
-  Downloader downloader_;  // Of the thread.
+  Downloader downloader_;  // Used on thread_ only.
 
   Mutex open_mutex_;  // Held by Open, before mutex_.
   mutable Mutex mutex_;
@@ -82,8 +82,8 @@ class FetchedFiles : public FileSource {
   bool is_stopped_ ABSL_GUARDED_BY(mutex_) = false;
   int32_t current_ ABSL_GUARDED_BY(mutex_) = -1;  // Being downloaded.
   std::string failure_ ABSL_GUARDED_BY(mutex_);   // The last one of current_.
-  std::vector<int32_t> needed_ ABSL_GUARDED_BY(mutex_);        // Now.
-  std::map<int32_t, Result> results_ ABSL_GUARDED_BY(mutex_);  // Of needed_.
+  std::vector<int32_t> needed_ ABSL_GUARDED_BY(mutex_);        // Needed now.
+  std::map<int32_t, Result> results_ ABSL_GUARDED_BY(mutex_);  // By needed_.
   std::deque<int32_t> ahead_ ABSL_GUARDED_BY(mutex_);  // To download ahead.
   struct Ahead {
     int32_t index;

@@ -1,9 +1,13 @@
 #include "worker/data/fetch/open_data.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -22,10 +26,11 @@
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
 #include "worker/data/by_file_data_set.h"
+#include "worker/data/data_file_reader.h"
 #include "worker/data/fetch/downloader.h"
 #include "worker/data/fetch/fetched_files.h"
-#include "worker/data/fetch/local_files.h"
 #include "worker/data/fetch/shard_cache.h"
+#include "worker/data/file_source.h"
 
 namespace atl::worker {
 namespace {
@@ -49,6 +54,50 @@ absl::StatusOr<Manifest> ReadFrom(ObjectStore& store, const std::string& name) {
   }));
   return ParseManifest(text, store.GetUrl(name));
 }
+
+// The files of a manifest in a directory of this machine. They are read in
+// place, and checked when they are opened for the first time.
+class LocalFiles : public FileSource {
+ public:
+  LocalFiles(std::vector<ManifestFile> files, std::string directory)
+      : files_(std::move(files)),
+        directory_(std::move(directory)),
+        is_checked_(files_.size(), false) {}
+
+  absl::StatusOr<std::shared_ptr<const DataFileReader>> Open(
+      int32_t index) override {
+    const ManifestFile& file = files_[index];
+    const std::string path = JoinObjectName(directory_, file.path);
+    ASSIGN_OR_RETURN(DataFileReader opened, DataFileReader::Open(path));
+    const auto reader =
+        std::make_shared<const DataFileReader>(std::move(opened));
+    {
+      MutexLock lock(&mutex_);
+      if (is_checked_[index]) return reader;
+    }
+    std::error_code error;
+    const auto size = std::filesystem::file_size(path, error);
+    std::string sha256;
+    if (!error && static_cast<int64_t>(size) == file.size_bytes) {
+      ASSIGN_OR_RETURN(sha256, reader->ComputeSha256(file.size_bytes));
+    }
+    if (sha256 != file.sha256) {
+      return absl::DataLossError(
+          absl::StrCat("data file ", path,
+                       " is not the one that was published: its size or "
+                       "its SHA-256 differs; copy it again"));
+    }
+    MutexLock lock(&mutex_);
+    is_checked_[index] = true;
+    return reader;
+  }
+
+ private:
+  const std::vector<ManifestFile> files_;
+  const std::string directory_;
+  Mutex mutex_;
+  std::vector<bool> is_checked_ ABSL_GUARDED_BY(mutex_);  // By index.
+};
 
 // Waits; ends early if `stop` is requested.
 void Pause(const std::stop_token& stop, absl::Duration duration) {

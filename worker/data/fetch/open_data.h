@@ -25,7 +25,7 @@ namespace atl::worker {
 using StoreOpener = std::function<absl::StatusOr<std::unique_ptr<ObjectStore>>(
     const std::string& url, std::function<bool()> cancelled)>;
 
-// What opens stores of data that is not public, and what they may reach.
+// Opens stores of data that is not public, and limits which hosts they reach.
 struct StoreAccess {
   // For URLs that a peer named: which hosts may be dialled, asked for whenever a
   // store is opened. Then no file is opened. Empty: the URLs are our own.
@@ -38,7 +38,7 @@ struct StoreAccess {
   std::function<absl::StatusOr<std::string>()> read_authorities;
   // For https://: the data token, asked for when a server demands it.
   std::function<std::string()> data_token;
-  // For s3:// if `environment` has no credentials. Empty: nobody signs.
+  // For s3:// if `environment` has no credentials. Empty: URLs are not signed.
   SignUrl sign_url;
 };
 
@@ -51,14 +51,14 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenStoreOfUrl(
 inline constexpr int64_t kDataCacheBytesDefault = 20'000'000'000;
 
 struct DataOptions {
-  // What is opened here, as FindDataPlace decides (worker/data/local_data.h).
-  // For data by URL a directory with the manifest and the files: nothing is
+  // The path to open here, as FindDataPlace decides (worker/data/local_data.h).
+  // For data by URL, a directory with the manifest and the files: nothing is
   // fetched. Empty: the data comes by URL.
   std::string path;
   // For data by URL; islands of a machine may share it.
   std::string cache_directory;
   int64_t cache_bytes_max = kDataCacheBytesDefault;
-  double bytes_per_second = 0;  // Of downloads; 0: no bound.
+  double bytes_per_second = 0;  // Download limit; 0: none.
   std::stop_token stop;         // Ends every wait, with CANCELLED.
   StoreOpener open_store = OpenStoreOfUrl;
   // Called from any thread when a file that is needed is here, or cannot come.
@@ -80,10 +80,10 @@ absl::StatusOr<ManifestUrl> ParseManifestUrl(const std::string& url);
 absl::StatusOr<Manifest> ReadManifest(const std::string& url,
                                       const StoreOpener& open_store);
 
-// Opens the data of `spec`. Data at a path is opened as by DataSet::Open. Of
-// data by URL only the manifest is read here, for which an unreachable source
-// is waited for two hours; its files are fetched when they are read, unless they
-// are local.
+// Opens the data of `spec`. Data at a path is opened as by DataSet::Open. For
+// data by URL only the manifest is read here; the call waits up to two hours
+// for an unreachable source. The files are fetched when they are read, unless
+// they are local.
 //
 // INVALID_ARGUMENT: also a URL without a path here and without a cache
 // directory. Others as DataSet::Open, ReadManifest and MakeByFileDataSet.

@@ -89,9 +89,10 @@ class OpenDataTest : public testing::Test {
         all.insert(all.end(), batch.inputs.begin(), batch.inputs.end());
       }
     }
-    const auto evaluation = reader->ReadEvaluation();
-    EXPECT_TRUE(evaluation.ok()) << evaluation.status();
-    all.insert(all.end(), evaluation->inputs.begin(), evaluation->inputs.end());
+    Batch evaluation;
+    const absl::Status held_out = reader->ReadEvaluation(evaluation);
+    EXPECT_TRUE(held_out.ok()) << held_out;
+    all.insert(all.end(), evaluation.inputs.begin(), evaluation.inputs.end());
     return all;
   }
 

@@ -26,7 +26,7 @@ constexpr char kPartEnd[] = ".part";
 // Tries to lock a name that others rename or remove at the same time.
 constexpr int kLockTries = 10;
 
-// Whether `path` still names the open file.
+// Returns whether `path` still names the open file.
 bool IsNamed(int fd, const std::string& path) {
   struct stat open = {}, named = {};
   return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
@@ -80,7 +80,7 @@ std::vector<Entry> ListEntries(FileSystem& files,
   return entries;
 }
 
-// Removes a file that nobody uses. False: it is in use, or already gone.
+// Removes a file that is not in use. False: it is in use, or already gone.
 bool RemoveUnused(FileSystem& files, const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   return fd.valid() && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 &&

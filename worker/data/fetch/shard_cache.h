@@ -60,10 +60,10 @@ class PartFile {
 
   FileSystem& files_;
   const ManifestFile file_;
-  const std::string path_;  // Of the whole file.
+  const std::string path_;  // Path of the whole file.
   UniqueFd locked_;         // Reads, and holds the lock.
   std::unique_ptr<RandomAccessFile> out_;
-  std::optional<codec::Sha256> sha_;  // Of size_bytes_ bytes.
+  std::optional<codec::Sha256> sha_;  // SHA-256 state after size_bytes_ bytes.
   int64_t size_bytes_ = 0;
 };
 

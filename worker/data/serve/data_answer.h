@@ -1,5 +1,5 @@
-// What a data server answers to a request: who may read, which bytes, and which
-// headers go with them.
+// Makes a data server's answer to a request: decides whether the peer may read,
+// which bytes it gets, and which headers go with them.
 //
 // Thread-safe. Opens files; sends nothing.
 
@@ -16,7 +16,7 @@
 
 namespace atl::worker {
 
-// Whose requests are answered.
+// Decides whose requests are answered.
 struct DataAccess {
   std::string island_ca_pem;          // Signs the data tokens.
   std::vector<std::string> run_uids;  // Empty: every run of the island CA.

@@ -22,10 +22,10 @@
 #include "absl/time/clock.h"
 #include "base/host_port/limit_key.h"
 #include "base/io/unique_fd.h"
+#include "base/net/socket.h"
 #include "base/obs/log.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/tls_source.h"
-#include "base/rpc/tls_stream/socket.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
@@ -40,17 +40,17 @@ constexpr int kPeerConnectionCountMax = 64;
 constexpr size_t kConnectionBytesMax = 16 << 10;
 constexpr size_t kThreadStackBytes = 512 << 10;
 constexpr size_t kPieceBytes = 64 << 10;
-// What a connection must move within the stall timeout.
+// Bytes that a connection must move within the stall timeout.
 constexpr int64_t kStallBytes = 64 << 10;
-// Within it a connection must have shown its token.
+// A connection must show its token within this time.
 constexpr absl::Duration kStrangerMax = absl::Seconds(10);
 constexpr char kTlsVersions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
 struct Connection {
   int fd = -1;
   std::string limit_key;     // ToLimitKey of the peer's address.
-  absl::Time window_begin;   // Of the time in which bytes must move.
-  int64_t window_bytes = 0;  // That had arrived at that time.
+  absl::Time window_begin;   // Start of the present stall window.
+  int64_t window_bytes = 0;  // Bytes acknowledged before the window.
   int64_t moved = 0;         // Bytes of files that went to the socket.
   bool is_paced = false;     // It waits for our own bandwidth cap.
   bool is_known = false;     // It has shown a token that may read.
@@ -348,8 +348,8 @@ class DataServer::Impl {
   Connections connections_ ABSL_GUARDED_BY(mutex_);
   std::optional<TokenBucket> bucket_ ABSL_GUARDED_BY(mutex_);
 
-  // Of the constructor's thread, then of the watcher, then of the destructor's.
-  // Last members: their threads use the others.
+  // The constructor's thread uses it, then the watcher, then the destructor's.
+  // These members are last because their threads use all the others.
   std::list<Daemon> daemons_;
   std::thread watcher_;
 };
@@ -369,9 +369,9 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(
                    rpc::TlsSource::Open(
                        {options.cert_path, options.key_path, options.cert_path},
                        rpc::KeyUse::kServer, "the data server"));
-  ASSIGN_OR_RETURN(UniqueFd listening, rpc::Listen(options.listen));
+  ASSIGN_OR_RETURN(UniqueFd listening, net::Listen(options.listen));
   auto server = std::unique_ptr<DataServer>(new DataServer);
-  ASSIGN_OR_RETURN(server->address_, rpc::LocalAddress(listening.get()));
+  ASSIGN_OR_RETURN(server->address_, net::LocalAddress(listening.get()));
   server->impl_ = std::make_unique<Impl>(options, std::move(files),
                                          std::move(tls), std::move(listening));
   RETURN_IF_ERROR(server->impl_->Start());

@@ -31,7 +31,7 @@ struct DataServerOptions {
   std::string cert_path;
   std::string key_path;
   DataAccess access;
-  double bytes_per_second = 0;  // Of all connections; 0: no bound.
+  double bytes_per_second = 0;  // For all connections together; 0: no limit.
   // Lowered by tests.
   absl::Duration stall_timeout = absl::Minutes(1);
   absl::Duration watch_period = absl::Seconds(1);
@@ -40,12 +40,12 @@ struct DataServerOptions {
 class DataServer {
  public:
   struct Counts {
-    int64_t request_count = 0;  // That were answered with bytes.
-    int64_t refused_count = 0;  // That were not.
-    int64_t sent_bytes = 0;     // Of files.
+    int64_t request_count = 0;  // Requests answered with bytes.
+    int64_t refused_count = 0;  // Other requests.
+    int64_t sent_bytes = 0;     // Bytes of files.
   };
 
-  // Errors: as ServedFiles::Open, rpc::TlsSource::Open and rpc::Listen.
+  // Errors: as ServedFiles::Open, rpc::TlsSource::Open and net::Listen.
   // RESOURCE_EXHAUSTED: too few threads, files or too little memory.
   static absl::StatusOr<std::unique_ptr<DataServer>> Start(
       const DataServerOptions& options);

@@ -1,5 +1,3 @@
-#include "base/io/files.h"
-#include "base/io/posix_file_system.h"
 #include "worker/data/serve/data_server.h"
 
 #include <poll.h>
@@ -13,13 +11,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
 #include "base/io/unique_fd.h"
+#include "base/net/socket.h"
 #include "base/object_store/open_object_store.h"
 #include "base/random_id/random_id.h"
 #include "base/rpc/certificates/authority.h"
 #include "base/rpc/certificates/data_token.h"
 #include "base/rpc/testing/test_certificates.h"
-#include "base/rpc/tls_stream/socket.h"
 #include "base/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -146,23 +146,23 @@ TEST_F(DataServerTest, AConnectionThatMovesNothingIsClosed) {
   options_.watch_period = absl::Milliseconds(10);
   options_.stall_timeout = absl::Milliseconds(100);
   Start();
-  const rpc::WaitLimits limits = {SystemClock().Now() + absl::Seconds(60)};
-  const auto idle = rpc::Dial(server_->address(), limits);
+  const net::WaitLimits limits = {SystemClock().Now() + absl::Seconds(60)};
+  const auto idle = net::Dial(server_->address(), limits);
   ASSERT_TRUE(idle.ok()) << idle.status();
-  ASSERT_TRUE(rpc::WaitForSocket(idle->get(), POLLIN, limits).ok());
+  ASSERT_TRUE(net::WaitForSocket(idle->get(), POLLIN, limits).ok());
   char byte;
   EXPECT_LE(::recv(idle->get(), &byte, 1, 0), 0);
 }
 
 TEST_F(DataServerTest, AnAddressHasABoundedNumberOfConnections) {
   Start();
-  const rpc::WaitLimits limits = {SystemClock().Now() + absl::Minutes(2), -1};
+  const net::WaitLimits limits = {SystemClock().Now() + absl::Minutes(2), -1};
   std::vector<UniqueFd> held;
   for (int i = 0; i < 64; ++i) {
-    held.push_back(*rpc::Dial(server_->address(), limits));
+    held.push_back(*net::Dial(server_->address(), limits));
   }
-  const UniqueFd refused = *rpc::Dial(server_->address(), limits);
-  ASSERT_TRUE(rpc::WaitForSocket(refused.get(), POLLIN, limits).ok());
+  const UniqueFd refused = *net::Dial(server_->address(), limits);
+  ASSERT_TRUE(net::WaitForSocket(refused.get(), POLLIN, limits).ok());
   char byte = 0;
   EXPECT_LE(::recv(refused.get(), &byte, 1, MSG_DONTWAIT), 0);
   // The others are not closed.

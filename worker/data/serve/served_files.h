@@ -40,9 +40,9 @@ class ServedFiles {
   // NOT_FOUND: it is neither the manifest nor named by it. Others: as Open.
   absl::StatusOr<ServedFile> Find(absl::string_view path) const;
 
-  // Without the manifest.
+  // Number of files, the manifest excluded.
   int64_t file_count() const { return static_cast<int64_t>(files_.size()) - 1; }
-  int64_t size_bytes() const { return size_bytes_; }  // Of all files.
+  int64_t size_bytes() const { return size_bytes_; }  // Sum over all files.
 
  private:
   struct Known {

@@ -36,7 +36,7 @@ using collective::DataType;
 using collective::Reduction;
 
 constexpr absl::Duration kErrorLimit = absl::Seconds(10);
-constexpr int64_t kCount = 1 << 20;  // Of a shard.
+constexpr int64_t kCount = 1 << 20;  // Elements of a shard.
 constexpr char kFatalGroup[] = "more";
 
 // Ends the process at once.

@@ -1,4 +1,4 @@
-// Whether a device reports the CPU's faults for damaged bytes. Pure.
+// Checks that a device reports the CPU's faults for damaged bytes. Pure.
 
 #pragma once
 

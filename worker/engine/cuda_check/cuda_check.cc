@@ -278,7 +278,7 @@ void CheckRank(const Arguments& arguments, Report& report) {
   }
 }
 
-// Whether NCCL alone passes. Else reports that `part` is not possible.
+// Returns whether NCCL alone passes. Else reports that `part` is not possible.
 bool PassesControl(const RankRun& part, Report& report) {
   std::string folder = "/tmp/cuda_check-XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) {

@@ -1,5 +1,5 @@
-// Whether the libraries compute what they are there for: a fallback is correct,
-// and slow without a word.
+// Checks that the libraries do the work that they were loaded for: a fallback
+// gives right results, but slowly and without a message.
 
 #pragma once
 

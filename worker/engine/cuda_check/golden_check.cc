@@ -12,7 +12,7 @@
 #include "worker/engine/ops/compute_type.h"
 #include "worker/engine/ops/cuda/cuda_ops.h"
 #include "worker/engine/ops/cuda/make_cuda_ops.h"
-#include "worker/engine/testdata/golden.h"
+#include "worker/engine/testing/golden.h"
 #include "worker/engine/trainer.h"
 
 namespace atl::engine::check {

@@ -1,4 +1,4 @@
-// The trainer on a device, against PyTorch's golden values (testdata/golden.h).
+// The trainer on a device, against PyTorch's golden values (testing/golden.h).
 
 #pragma once
 

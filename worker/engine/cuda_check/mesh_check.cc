@@ -38,7 +38,7 @@ struct MeshCase {
   Architecture architecture = Architecture::kLlama;
   int micro_batch_count = 1;
   int chunk_count = 1;
-  double capacity_factor = 0;  // Of a mixture; 0: no limit.
+  double capacity_factor = 0;  // For mixtures; 0: no limit.
 };
 
 std::vector<MeshCase> MakeCases(int ranks) {
@@ -49,7 +49,7 @@ std::vector<MeshCase> MakeCases(int ranks) {
   constexpr auto kLlama = Architecture::kLlama;
   constexpr auto kGpt2 = Architecture::kGpt2;
   constexpr auto kMixtral = Architecture::kMixtral;
-  // So low that a fifth of all choices is dropped.
+  // The capacity is so low that a fifth of all choices is dropped.
   const auto limited = [](const char* mesh) {
     return MeshCase{.mesh = mesh,
                     .architecture = kMixtral,

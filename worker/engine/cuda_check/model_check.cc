@@ -14,7 +14,7 @@
 #include "worker/engine/cuda_check/random_inputs.h"
 #include "worker/engine/model/decoder.h"
 #include "worker/engine/model/parameter_layout.h"
-#include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 #include "worker/engine/optimizer/inner_optimizer.h"
 #include "worker/engine/tensor/arena.h"
 

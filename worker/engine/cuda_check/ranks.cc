@@ -22,9 +22,9 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/io/unique_fd.h"
+#include "base/net/socket.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
-#include "worker/collective/tcp/socket.h"
 #include "worker/collective/tcp/tcp_world.h"
 
 namespace atl::engine::check {
@@ -35,15 +35,14 @@ struct Process {
   UniqueFd output;
   std::string rest;      // An unfinished line.
   std::string standing;  // The name of the check that has begun, as JSON.
-  absl::Time end;        // Of its output.
+  absl::Time end;        // When its output ended.
   bool was_cut = false;
 };
 
 // A port that was free just now.
 absl::StatusOr<std::string> FreeRendezvous() {
-  ASSIGN_OR_RETURN(const UniqueFd listener,
-                   collective::Listen({"127.0.0.1", 0}));
-  ASSIGN_OR_RETURN(const auto end, collective::LocalEndpoint(listener.get()));
+  ASSIGN_OR_RETURN(const UniqueFd listener, net::Listen({"127.0.0.1", 0}));
+  ASSIGN_OR_RETURN(const auto end, net::LocalAddress(listener.get()));
   return absl::StrCat("127.0.0.1:", end.port);
 }
 
@@ -116,9 +115,9 @@ int MillisecondsUntil(absl::Time deadline) {
       absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
 }
 
-// Relays what the ranks print, line by line as it comes, until all have closed
-// their outputs. So no rank blocks on a full pipe, and the last line of one
-// that hangs is seen. Kills the ranks that are left at a limit.
+// Relays each line that a rank prints, until all ranks have closed their
+// outputs. So no rank blocks on a full pipe, and the last line of a rank that
+// hangs is seen. Kills the ranks that are left at a limit.
 void RelayAll(const RankRun& run, std::vector<Process>& processes,
               Report& report) {
   std::vector<pollfd> waits;

@@ -13,7 +13,7 @@
 
 namespace atl::engine::check {
 
-// Which rank of which world this process is.
+// The rank and the world of this process.
 struct NcclRank {
   int rank = 0;
   int size = 1;
@@ -24,7 +24,7 @@ struct NcclRank {
 };
 
 struct RankRun {
-  std::string name;  // Of its checks.
+  std::string name;  // Name of its checks.
   int size = 1;
   int device = 0;
   std::vector<std::string> flags;  // Further ones.
@@ -39,7 +39,7 @@ struct RankRun {
 
 // Starts `run.size` processes and waits for their ends. Each has its own
 // NCCL_HOSTID, so NCCL takes them for separate hosts that may share a device.
-// Relays what they print to `report` as it comes. A rank that crashes or is
+// Relays each line that they print to `report`. A rank that crashes or is
 // killed at a limit is a failed check, which says where the rank stood; so is a
 // victim that does not kill itself.
 void RunRanks(const RankRun& run, Report& report);

@@ -9,11 +9,14 @@
 #include "base/status/status_macros.h"
 #include "worker/engine/device/cpu_devices.h"
 #include "worker/engine/device/devices.h"
-#include "worker/engine/device/nccl_ranks.h"
 #include "worker/engine/ops/cuda/cublas_lt.h"
 #include "worker/engine/ops/cuda/cuda_ops.h"
 #include "worker/engine/ops/cuda/error_latch.h"
 #include "worker/engine/ops/cuda/make_cuda_ops.h"
+#ifdef ATL_NCCL
+#include "worker/collective/nccl/nccl_library.h"
+#include "worker/collective/nccl/nccl_world.h"
+#endif
 
 namespace atl::engine {
 namespace {
@@ -55,9 +58,19 @@ class Cuda final : public Devices {
 
   absl::StatusOr<std::unique_ptr<collective::Collective>> JoinWorld(
       collective::Collective& control, Ops& ops) override {
+#ifdef ATL_NCCL
     auto* const of_device = dynamic_cast<cuda::CudaOps*>(&ops);
     CHECK(of_device != nullptr);  // MakeOps made it.
-    return JoinNcclRanks(control, *of_device);
+    RETURN_IF_ERROR(collective::CheckNccl());
+    return collective::JoinNccl(control,
+                                {.device = of_device->device(),
+                                 .compute_stream = of_device->stream()});
+#else
+    return absl::FailedPreconditionError(
+        "this program was built without NCCL, which ranks on CUDA devices "
+        "need: build it on a machine with nccl.h and libnccl.so, or train with "
+        "one rank");
+#endif
   }
 
  private:

@@ -1,4 +1,4 @@
-// Which device an island's ranks compute on, as the command line says. Pure.
+// The device of an island's ranks, as the command line names it. Pure.
 
 #pragma once
 

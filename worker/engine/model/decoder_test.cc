@@ -18,7 +18,7 @@
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/ops/cpu/cpu_ops.h"
-#include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 
 namespace atl::engine {
 namespace {

@@ -34,7 +34,7 @@ const T* GatherRows(Workspace<T>& work, int64_t rows, const T* mine, T* whole) {
   return StartGatherRows(work, rows, mine, whole).Wait(work);
 }
 
-// Where a product that tp ranks share puts its part of a sum, [R, C]:
+// Returns where a product that tp ranks share puts its part of a sum, [R, C]:
 // work.partial, or `mine` [R', C] without tp. ReduceRows takes it from there.
 template <typename T>
 T* PartialRows(Workspace<T>& work, T* mine) {

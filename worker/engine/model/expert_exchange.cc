@@ -53,7 +53,7 @@ void ExpertExchange<T>::ShareCounts(Workspace<T>& work,
       Call::AllToAll(kDataTypeOf<T>, mine, theirs, experts_)));
   if (!work.ok()) return;
   work.ops.ReadValues(all, theirs, counts.data());  // [ranks, experts]
-  work.Latch(work.groups.ep->status());  // Of the call, if it ends only now.
+  work.Latch(work.groups.ep->status());  // The call may end only now.
   if (!work.ok()) return;
   int64_t row = 0;
   bool sane = true;

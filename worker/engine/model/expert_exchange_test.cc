@@ -14,7 +14,7 @@
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/unit_slice.h"
 #include "worker/engine/model/workspace.h"
-#include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 
 namespace atl::engine {
 namespace {

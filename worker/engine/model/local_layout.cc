@@ -12,7 +12,7 @@
 namespace atl::engine {
 namespace {
 
-// Whether ranks of an ep group hold different parts of `spec`.
+// Returns whether ranks of an ep group hold different parts of `spec`.
 bool DividedByEp(const ParameterSpec& spec, const UnitSlice& slice) {
   return spec.expert >= 0 && slice.ep_size > 1;
 }

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/engine/model/local_elements.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/model/testing/local_elements.h"
 #include "worker/engine/model/unit_slice.h"
 
 namespace atl::engine {

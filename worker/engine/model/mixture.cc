@@ -47,7 +47,7 @@ const T* ChosenBefore(Workspace<T>& work, const RouteShape& shape,
   if (!work.ok()) return nullptr;
   std::vector<T> counts(ranks * count), before(count);
   work.ops.ReadValues(ranks * count, all, counts.data());
-  work.Latch(work.groups.cp->status());  // Of the call, if it ends only now.
+  work.Latch(work.groups.cp->status());  // The call may end only now.
   if (!work.ok()) return nullptr;
   std::vector<T> chosen(n);
   for (int64_t sequence = 0; sequence < shape.group_count(); sequence += 2) {

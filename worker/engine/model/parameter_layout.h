@@ -57,7 +57,7 @@ enum class ParameterInit {
 struct ParameterSpec {
   std::string name;            // Hugging Face's name.
   std::vector<int64_t> shape;  // Row-major.
-  int64_t offset = 0;          // Of its first element in the flat buffer.
+  int64_t offset = 0;          // First element's place in the flat buffer.
   int64_t element_count = 0;   // Product of `shape`.
   // The unit that has it: 0 the embedding, 1 + i layer i, 1 + L the head.
   int64_t unit = 0;

@@ -15,7 +15,7 @@ namespace atl::engine {
 
 namespace {
 
-// Where a norm's gradients wait for the sum over tp.
+// Returns where a norm's gradients wait for the sum over tp.
 template <typename T>
 T* SharedGradient(Workspace<T>& work, const NormMap& map) {
   const int64_t vectors = work.config.is_gpt2() ? 2 : 1;

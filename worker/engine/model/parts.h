@@ -24,7 +24,7 @@ int64_t OffsetInUnit(const ParameterLayout& layout, const std::string& name);
 struct NormMap {
   int64_t gain = 0;   // Offsets in the unit's span.
   int64_t bias = -1;  // -1: none.
-  int slot = 0;       // Which of the unit's norms it is: 0 or 1.
+  int slot = 0;       // Number of the unit's norm: 0 or 1.
 };
 
 // The values that the backward pass needs besides the norm's input.

@@ -18,15 +18,15 @@
 #include "worker/collective/local/local_world.h"
 #include "worker/collective/testing/ranks.h"
 #include "worker/engine/model/decoder.h"
-#include "worker/engine/model/local_elements.h"
 #include "worker/engine/model/local_layout.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/model/testing/local_elements.h"
 #include "worker/engine/model/unit_slice.h"
 #include "worker/engine/model/units.h"
 #include "worker/engine/model/workspace.h"
 #include "worker/engine/ops/cpu/cpu_ops.h"
-#include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 #include "worker/engine/tensor/arena.h"
 
 namespace atl::engine {

@@ -20,20 +20,16 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/engine/ops/attention_ops.h"
 #include "worker/engine/ops/copier.h"
-#include "worker/engine/ops/loss_ops.h"
-#include "worker/engine/ops/mixture_ops.h"
 #include "worker/engine/ops/shapes.h"
 #include "worker/engine/tensor/memory.h"
 
 namespace atl::engine {
 
 template <typename T>
-class BasicOps : public AttentionOps<T>,
-                 public MixtureOps<T>,
-                 public LossOps<T> {
+class BasicOps {
  public:
+  virtual ~BasicOps() = default;
 
   // Holds the buffers of calls.
   virtual Memory& memory() { return HostMemory(); }
@@ -136,6 +132,131 @@ class BasicOps : public AttentionOps<T>,
   // dx may be x itself.
   virtual void GeluBackward(int64_t n, const T* x, const T* dy, T* dx) = 0;
 
+  // --- Rotary embedding and attention ----------------------------------------
+
+  // In place on the queries and keys of qkv. Row r has position r mod T. For a
+  // head's channels a = z[i], b = z[i + D/2] (Hugging Face's half rotation):
+  // a' = a cos - b sin, b' = b cos + a sin. `table` is [T, D]: per position D/2
+  // cosines, then D/2 sines. `inverse` rotates back: it is also the gradient.
+  virtual void Rope(const AttentionShape& shape, const T* table, bool inverse,
+                    T* qkv) = 0;
+
+  // Causal: out [R, H D] = softmax(q k^T / sqrt(D)) v. log_sum [B, H, T]
+  // receives the logarithm of each softmax's denominator, for the backward
+  // pass. Scratch is O(T) a thread, never T x T.
+  virtual void Attention(const AttentionShape& shape, const T* qkv, T* out,
+                         T* log_sum) = 0;
+  // Overwrites all of dqkv.
+  virtual void AttentionBackward(const AttentionShape& shape, const T* qkv,
+                                 const T* out, const T* log_sum, const T* dout,
+                                 T* dqkv) = 0;
+
+  // --- Blocks of keys, where ranks share a sequence -----------------------
+
+  // Adds a block of keys to the attention over other keys in `out` and
+  // `log_sum`. With l the block's own log_sum and o its own output:
+  // log_sum' = log(e^log_sum + e^l),
+  // out' = e^(log_sum - log_sum') out + e^(l - log_sum') o.
+  virtual void AttendBlock(const AttentionBlock& block, const T* qkv,
+                           const T* keys_values, T* out, T* log_sum) = 0;
+  // `out` and `log_sum` are over all keys. Adds to the block's query rows of
+  // dqkv and to its rows of dkeys_values.
+  virtual void AttendBlockBackward(const AttentionBlock& block, const T* qkv,
+                                   const T* keys_values, const T* out,
+                                   const T* log_sum, const T* dout, T* dqkv,
+                                   T* dkeys_values) = 0;
+
+  // --- A mixture of experts, with RouteShape's letters -----------------------
+
+  // probabilities [R, E] = softmax(logits). experts [R, K] = the K likeliest in
+  // falling order; on ties the lower index first. weights [R, K] = their
+  // probabilities divided by the sum of these K (K = 1: exactly 1).
+  virtual void Route(const RouteShape& shape, const T* logits, T* probabilities,
+                     int32_t* experts, T* weights) = 0;
+  // dlogits [R, E] from dweights [R, K] and from `balance` [E], the gradient of
+  // each expert's probability in every row.
+  virtual void RouteBackward(const RouteShape& shape, const T* probabilities,
+                             const int32_t* experts, const T* weights,
+                             const T* dweights, const T* balance,
+                             T* dlogits) = 0;
+  // Adds to counts [E] how often each expert occurs in `experts`, and to sums
+  // [E] each expert's probabilities.
+  virtual void AddRouteTotals(const RouteShape& shape, const T* probabilities,
+                              const int32_t* experts, T* counts, T* sums) = 0;
+  // counts [N, E]: how often each group chose each expert.
+  virtual void CountChoices(const RouteShape& shape, const int32_t* experts,
+                            T* counts) = 0;
+  // Sorts the choices of all rows by expert, then by row, into slots. An expert
+  // takes the first `capacity` choices of each group and drops the others.
+  // `before` [N, E] counts choices that precede the group and use up its
+  // capacity; null means none.
+  //
+  //   slots [R, K]    a choice's slot, or -1 if it is dropped
+  //   sources [R K]   the row of each slot
+  //   begins [E + 1]  expert e has the slots [begins[e], begins[e + 1]). Host
+  //                   memory, so the call waits.
+  virtual void PlanDispatch(const RouteShape& shape, const int32_t* experts,
+                            const T* before, int32_t* slots, int32_t* sources,
+                            int64_t* begins) = 0;
+  // out[i] = x[sources[i]].
+  virtual void GatherRows(int64_t count, int64_t channels,
+                          const int32_t* sources, const T* x, T* out) = 0;
+  // out[r] = sum over j, rising, of weights[r, j] y[slots[r, j]], without slots
+  // that are -1. Null `weights` are all 1.
+  virtual void CombineRows(const RouteShape& shape, int64_t channels,
+                           const int32_t* slots, const T* weights, const T* y,
+                           T* out) = 0;
+  // dy[slots[r, j]] = weights[r, j] dout[r]. dweights[r, j] = dot product of
+  // dout[r] and y[slots[r, j]], or 0 if the slot is -1. dy may be y itself.
+  virtual void CombineRowsBackward(const RouteShape& shape, int64_t channels,
+                                   const int32_t* slots, const T* weights,
+                                   const T* y, const T* dout, T* dy,
+                                   T* dweights) = 0;
+
+  // --- Embedding -----------------------------------------------------------
+
+  // `table` [count, C] holds the rows of the tokens [begin, begin + count): the
+  // whole vocabulary or a rank's slice. Another token gets the row 0 and no
+  // gradient.
+  virtual void Embedding(int64_t rows, int64_t begin, int64_t count,
+                         int64_t channels, const int32_t* tokens,
+                         const T* table, T* out) = 0;
+  // Adds dout's rows to dtable, lower rows first.
+  virtual void EmbeddingBackward(int64_t rows, int64_t begin, int64_t count,
+                                 int64_t channels, const int32_t* tokens,
+                                 const T* dout, T* dtable) = 0;
+
+  // losses [R] = -log softmax(logits)[target].
+  virtual void CrossEntropy(int64_t rows, int64_t vocab, const T* logits,
+                            const int32_t* targets, T* losses) = 0;
+  // Also overwrites logits with `scale` (softmax - onehot(target)).
+  virtual void CrossEntropyBackward(int64_t rows, int64_t vocab, T scale,
+                                    T* logits, const int32_t* targets,
+                                    T* losses) = 0;
+
+  // --- One rank's slice of the vocabulary ---------------------------------
+
+  // Cross-entropy of the columns [begin, begin + count): logits [R, count]. It
+  // takes four calls. The caller reduces over ranks `tops` (maximum) after the
+  // first, `sums` and `target_logits` (sum) after the second.
+  //
+  // tops [R] = the largest logit of each row. A row with a NaN may have any:
+  // its sum is a NaN.
+  virtual void LogitTops(int64_t rows, int64_t count, const T* logits,
+                         T* tops) = 0;
+  // sums [R] = sum of exp(logit - top). target_logits [R] = the target's logit,
+  // or 0 if the target is not among the columns.
+  virtual void LogitSums(int64_t rows, int64_t begin, int64_t count,
+                         const T* logits, const int32_t* targets, const T* tops,
+                         T* sums, T* target_logits) = 0;
+  // losses [R] = top + log(sum) - target logit.
+  virtual void LogitLosses(int64_t rows, const T* tops, const T* sums,
+                           const T* target_logits, T* losses) = 0;
+  // Overwrites logits with `scale` (exp(logit - top) / sum - onehot(target)).
+  virtual void LogitGradients(int64_t rows, int64_t begin, int64_t count,
+                              T scale, const int32_t* targets, const T* tops,
+                              const T* sums, T* logits) = 0;
+
   // --- Slices of a model, where ranks share one ---------------------------
 
   // Copies a [rows, columns] matrix. Strides are in elements from row to row.
@@ -173,7 +294,7 @@ class BasicOps : public AttentionOps<T>,
   // None of these calls returns a value from the device or waits. All pointers,
   // also to single numbers, are into memory(). Defaults need host memory.
 
-  // Whether Replay may do more than call `queue`; else these calls save
+  // Returns whether Replay may do more than call `queue`; else these calls save
   // nothing.
   virtual bool replays() const { return false; }
   // Queues what `queue` queues. For one `key`, `queue` makes the same calls

@@ -17,7 +17,7 @@
 #include "gtest/gtest.h"
 #include "worker/collective/local/local_world.h"
 #include "worker/collective/testing/ranks.h"
-#include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 #include "worker/engine/parallel/rank_trainer.h"
 
 namespace atl::engine {

@@ -1,7 +1,6 @@
 #include "worker/engine/parallel/mesh_trainer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <thread>
 #include <utility>
@@ -11,7 +10,6 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/check.h"
-#include "base/status/not_finite.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "worker/engine/parallel/layout/rank_layout.h"
@@ -211,7 +209,7 @@ class MeshTrainer final : public Trainer {
   using Trainer::Gather;
   using Trainer::Scatter;
   absl::Status Scatter(const Movement& what) override {
-    // These spans are empty, so the caller cannot have written them.
+    // The spans are empty, so the caller cannot have written them.
     if (is_given_back_) return ended_;
     return OnRanks([&](Rank& rank) -> absl::Status {
       const int64_t at = rank.trainer->held().begin - held_.begin;
@@ -240,11 +238,7 @@ class MeshTrainer final : public Trainer {
                              double learning_rate_factor) override {
     RETURN_IF_ERROR(ValidateWindows(options_, inputs, targets));
     const int64_t count = SequenceCount(inputs);
-    if (count > options_.batch_size) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          count, " sequences in a step, more than batch_size ",
-          options_.batch_size));
-    }
+    RETURN_IF_ERROR(ValidateStepSize(options_, count));
     RETURN_IF_ERROR(ValidateSequenceCount(mesh_options_, count, "a step"));
     const double rate =
         LearningRateAt(options_.schedule, step) * learning_rate_factor;
@@ -257,18 +251,10 @@ class MeshTrainer final : public Trainer {
       return absl::OkStatus();
     }));
     const auto& result = ranks_.front().result;
-    if (!std::isfinite(result.loss)) {
-      return NotFinite(NotFiniteOf::kStep,
-                       absl::InternalError(
-                           absl::StrCat("loss is ", result.loss)));
-    }
+    RETURN_IF_ERROR(CheckFinite("loss", result.loss));
     gradient_norm_ = result.gradient_norm;
     router_loss_ = result.router_loss;
-    if (!result.is_finite) {
-      return NotFinite(NotFiniteOf::kStep,
-                       absl::InternalError(absl::StrCat("gradient norm is ",
-                                                        gradient_norm_)));
-    }
+    RETURN_IF_ERROR(CheckFinite("gradient norm", gradient_norm_));
     ++step_count_;
     return static_cast<float>(result.loss);
   }
@@ -383,8 +369,8 @@ class MeshTrainer final : public Trainer {
   int64_t step_count_ = 0;
   double gradient_norm_ = 0;
   double router_loss_ = 0;
-  absl::Status first_error_;  // Of any rank.
-  absl::Status ended_;        // first_error_ as callers get it.
+  absl::Status first_error_;  // The first error of any rank.
+  absl::Status ended_;        // first_error_ in the form that callers get.
   std::vector<Rank> ranks_;
   std::unique_ptr<RankThreads> threads_;
 };

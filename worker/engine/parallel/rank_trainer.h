@@ -119,7 +119,7 @@ class RankTrainer {
     // Results, on the head's rank.
     double loss = 0;
     double router_loss = 0;
-    const T* logits = nullptr;  // Of the rank's part of the vocabulary.
+    const T* logits = nullptr;  // Logits of this rank's part of the vocabulary.
   };
   absl::Status Run(Passes& passes);
   absl::Status RunAction(const PipelineAction& action, Passes& passes);
@@ -169,7 +169,7 @@ class RankTrainer {
   // A rank's parts of sequences, by micro-batch, [rows] each.
   std::vector<int32_t*> inputs_, targets_;
   std::vector<T> host_logits_;
-  size_t next_visit_ = 0;  // Of the running passes.
+  size_t next_visit_ = 0;  // Next index in visits of the running passes.
 };
 
 extern template class RankTrainer<float>;

@@ -35,8 +35,8 @@
 #include "gtest/gtest.h"
 #include "worker/collective/local/local_world.h"
 #include "worker/collective/testing/ranks.h"
-#include "worker/engine/ops/plain_ops.h"
 #include "worker/engine/ops/testing/fake_device_ops.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 #include "worker/engine/parallel/testing/fake_device_collective.h"
 
 namespace atl::engine {

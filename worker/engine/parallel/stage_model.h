@@ -60,7 +60,7 @@ class StageModel {
             const RouterShare& share);
   void Close(int chunk, int micro_batch);
 
-  // Where the previous stage's message goes; Received tells that it arrived.
+  // The previous stage's message goes there; Received tells that it arrived.
   T* input(int chunk, int micro_batch);
   void Received(int chunk, int micro_batch);
 

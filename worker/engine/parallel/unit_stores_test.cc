@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/collective/faults/faulty_collective.h"
 #include "worker/collective/local/local_world.h"
+#include "worker/collective/testing/faulty_collective.h"
 #include "worker/collective/testing/ranks.h"
-#include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 #include "worker/engine/parallel/layout/rank_groups.h"
 #include "worker/engine/parallel/zero/unit_gradients.h"
 #include "worker/engine/parallel/zero/unit_parameters.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -46,7 +45,7 @@ uint32_t SizeIn(const char* frame) {
 constexpr int kAwaitsData = 0x40;
 constexpr int kIsNotFinite = 0x20;
 
-// What a loop must know of another process's error.
+// The kind of another process's error that a loop must know.
 int KindOf(const absl::Status& status) {
   if (IsDataAwaited(status)) return kAwaitsData;
   return FindNotFinite(status).has_value() ? kIsNotFinite : 0;
@@ -83,8 +82,7 @@ bool IsWeak(const absl::Status& status) {
 }  // namespace
 
 bool IsProcessLost(const absl::Status& status) {
-  const std::optional<ErrorReason> reason = GetReason(status);
-  return reason.has_value() && reason->reason == kProcessLost;
+  return HasReason(status, kProcessLost);
 }
 
 IslandGroup::IslandGroup(Lanes lanes)

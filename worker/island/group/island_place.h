@@ -39,9 +39,9 @@ struct IslandPlace {
 // rendezvous. One sentence.
 absl::StatusOr<engine::Mesh> MakeMesh(const IslandPlace& place);
 
-// How `mesh`, of `place`, trains batches of `batch_size` sequences. By default
-// a pipeline has as many micro-batches of equal size as possible, at most two a
-// stage.
+// Makes the options with which `mesh`, of `place`, trains batches of
+// `batch_size` sequences. By default a pipeline has as many micro-batches of
+// equal size as possible, at most two a stage.
 engine::MeshOptions MakeMeshOptions(const IslandPlace& place,
                                     const engine::Mesh& mesh,
                                     int64_t batch_size);

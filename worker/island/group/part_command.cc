@@ -6,7 +6,6 @@
 
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
-#include "island_command.pb.h"
 
 namespace atl::worker {
 namespace {
@@ -17,19 +16,24 @@ absl::Status Unreadable() {
       "with the same program");
 }
 
-// The CLI chooses its advice by the reason (cli/output/error.h).
-std::string GetReasonText(const absl::Status& status) {
-  const std::optional<ErrorReason> reason = GetReason(status);
-  return reason.has_value() ? reason->reason : "";
-}
-
-absl::Status MakeStatus(int32_t code, const std::string& message,
-                        const std::string& reason) {
-  const absl::Status status(static_cast<absl::StatusCode>(code), message);
-  return reason.empty() ? status : WithReason(status, {reason, {}});
-}
-
 }  // namespace
+
+wire::Status ToWire(const absl::Status& status) {
+  wire::Status message;
+  message.set_code(static_cast<int32_t>(status.code()));
+  message.set_message(std::string(status.message()));
+  // The CLI chooses its advice by the reason (cli/output/error.h).
+  if (const std::optional<ErrorReason> reason = GetReason(status)) {
+    message.set_reason(reason->reason);
+  }
+  return message;
+}
+
+absl::Status FromWire(const wire::Status& message) {
+  const auto code = static_cast<absl::StatusCode>(message.code());
+  if (message.reason().empty()) return absl::Status(code, message.message());
+  return Refuse(code, message.reason(), message.message());
+}
 
 bool NeedsSession(ActionKind kind) {
   return kind == ActionKind::kPush || kind == ActionKind::kPull ||
@@ -38,9 +42,7 @@ bool NeedsSession(ActionKind kind) {
 
 std::string EncodeSetup(const absl::StatusOr<v1::Run>& run) {
   wire::Setup setup;
-  setup.set_code(static_cast<int32_t>(run.status().code()));
-  setup.set_message(std::string(run.status().message()));
-  setup.set_reason(GetReasonText(run.status()));
+  *setup.mutable_status() = ToWire(run.status());
   if (run.ok()) *setup.mutable_run() = *run;
   return setup.SerializeAsString();
 }
@@ -50,8 +52,8 @@ absl::StatusOr<v1::Run> DecodeSetup(absl::string_view message) {
   if (!setup.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
     return Unreadable();
   }
-  if (setup.code() == 0) return setup.run();
-  return MakeStatus(setup.code(), setup.message(), setup.reason());
+  RETURN_IF_ERROR(FromWire(setup.status()));
+  return setup.run();
 }
 
 std::string EncodeCommand(const PartCommand& command) {
@@ -97,9 +99,7 @@ std::string EncodeCommand(const PartCommand& command) {
     message.mutable_routes()->mutable_shards()->Add(
         command.routes.shards.begin(), command.routes.shards.end());
   }
-  message.set_end_code(static_cast<int32_t>(action.status.code()));
-  message.set_end_message(std::string(action.status.message()));
-  message.set_end_reason(GetReasonText(action.status));
+  *message.mutable_end() = ToWire(action.status);
   return message.SerializeAsString();
 }
 
@@ -144,8 +144,7 @@ absl::StatusOr<PartCommand> DecodeCommand(absl::string_view text) {
   command.island_epoch = message.island_epoch();
   command.session_secret = message.session_secret();
   command.routes = server::ToRoutes(message.routes());
-  action.status = MakeStatus(message.end_code(), message.end_message(),
-                             message.end_reason());
+  action.status = FromWire(message.end());
   return command;
 }
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/fuzz/mutator.h"
 #include "base/status/refusal.h"
+#include "base/testing/mutator.h"
 #include "gtest/gtest.h"
 
 namespace atl::worker {

@@ -1,4 +1,4 @@
-// What became of an island's contributions. Pure. Thread-compatible.
+// Counts the outcomes of an island's contributions. Pure. Thread-compatible.
 
 #pragma once
 
@@ -23,7 +23,7 @@ struct ContributionTally {
   // Trained tokens behind the merged ones. A contribution of one of P fragments
   // counts for a P-th of its tokens.
   double merged_tokens = 0;
-  std::string rejected_reason;  // Of the newest rejected one.
+  std::string rejected_reason;  // Reason of the newest rejection.
 
   void Add(const ContributionTally& other);
 };
@@ -49,12 +49,12 @@ class ContributionMeter {
   static constexpr size_t kKeptCountMax = 64;
   static constexpr size_t kOpenCountMax = 1024;
 
-  // True if `key` is to be counted: at most once for each key.
+  // Returns true if `key` must be counted: at most once for each key.
   bool TakeKey(const v1::ContributionKey& key);
   void Count(const v1::ContributionOutcome& outcome);
 
-  int64_t first_seq_ = 0;  // Of this process; 0: not joined.
-  // (fragment, seq) of the process before; undecided.
+  int64_t first_seq_ = 0;  // This process's first seq; 0: not joined.
+  // (fragment, seq) of undecided contributions of the process before.
   std::set<std::pair<int32_t, int64_t>> open_;
   std::map<int32_t, int64_t> counted_seq_;  // The newest, by fragment.
   std::map<int64_t, double> tokens_;  // A fragment's share, by seq.

@@ -63,8 +63,8 @@ class PhaseMeter {
   // The island ends: nothing more of any synchronization is measured.
   void EndAll();
 
-  // Those that ended since the last call, each once, with phases in the order
-  // of their begin.
+  // Takes the synchronizations that ended since the last call, each once, with
+  // phases in the order of their begin.
   std::vector<v1::SyncPhases> TakeEnded();
 
  private:

@@ -38,7 +38,7 @@ class StepSpeed {
   static constexpr double kSpanSeconds = 1;
   static constexpr size_t kSpansKept = 5;
 
-  double tokens_ = 0;  // Of the span that is not full yet.
+  double tokens_ = 0;  // In the span that is not full yet.
   double seconds_ = 0;
   std::deque<double> spans_;  // Tokens a second, newest last.
 };

@@ -22,7 +22,7 @@
 #include "worker/engine/ops/cpu/kernels.h"
 #include "worker/engine/ops/cpu/products.h"
 #include "worker/engine/ops/ops.h"
-#include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 
 namespace atl::engine {
 namespace {

@@ -27,7 +27,7 @@ namespace atl::engine {
 
 enum class ProductKind { kF32, kBf16Rounded, kBf16Native };
 
-// Whether this CPU has AVX512-BF16 or AMX-BF16, which kBf16Native needs.
+// Returns whether this CPU has what kBf16Native needs: AVX512-BF16 or AMX-BF16.
 bool HasBf16Products();
 
 // kBf16Native with AMX, or with AVX512-BF16 on CPUs that are not Intel's:
@@ -64,7 +64,7 @@ class Products {
   struct Weight {
     Scratch<uint16_t> bf16;
     Scratch<float> rounded;
-    int64_t epoch = -1;  // Of the cached values.
+    int64_t epoch = -1;  // Epoch of the cached values.
   };
 
   Operand WeightOperand(const float* w, int64_t rows, int64_t columns);

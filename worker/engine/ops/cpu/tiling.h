@@ -1,5 +1,5 @@
-// How a matrix product is cut into tasks: by shape alone, so any number of
-// threads gives the same bits. Pure.
+// Cuts a matrix product into tasks by its shape alone, so any number of threads
+// gives the same bits. Pure.
 
 #pragma once
 

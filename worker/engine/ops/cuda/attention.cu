@@ -52,7 +52,7 @@ struct Problem {
   __device__ int64_t KeyHead(int64_t head) const {
     return head / (shape.head_count / shape.kv_head_count);
   }
-  // How many keys `rows` queries from `first` on see at most.
+  // Returns how many keys `rows` queries from `first` on see at most.
   __device__ int64_t KeysBefore(int64_t first, int64_t rows) const {
     if (!causal) return key_count;
     return first + rows < key_count ? first + rows : key_count;

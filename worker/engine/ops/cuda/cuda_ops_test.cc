@@ -22,8 +22,8 @@
 #include "worker/engine/ops/cuda/fused_attention.h"
 #include "worker/engine/ops/cuda/matmul.h"
 #include "worker/engine/ops/cuda/testing/emulator.h"
-#include "worker/engine/ops/plain_ops.h"
 #include "worker/engine/ops/testing/op_cases.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 #include "worker/engine/tensor/arena.h"
 
 namespace atl::engine::cuda {

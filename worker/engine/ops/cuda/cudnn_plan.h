@@ -30,8 +30,8 @@ class CudnnPlan {
  public:
   // Takes the first kernel offered that compiles, in a fraction of a second.
   //
-  // NOT_FOUND: there is none. UNAVAILABLE: cuDNN failed; the message says
-  // where.
+  // NOT_FOUND: no offered kernel compiles. UNAVAILABLE: cuDNN failed; the
+  // message says where.
   static absl::StatusOr<CudnnPlan> Make(const CudnnApi& api,
                                         const AttentionGraph& graph,
                                         const CudnnTarget& target);

@@ -24,7 +24,7 @@ class ErrorLatch {
   bool ok() const { return status_.ok(); }
   const absl::Status& status() const { return status_; }
 
-  // Keeps the first error. Returns whether there is none.
+  // Keeps the first error. Returns true as long as no error is kept.
   bool Check(cudaError_t error, absl::string_view what);
   bool Fail(const absl::Status& status);
   // Returns and clears the error. For calls that were recorded, not run.

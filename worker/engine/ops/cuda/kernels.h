@@ -1,9 +1,9 @@
 // The kernels as host code calls them. A call queues its work on `stream` and
 // returns; cudaGetLastError has an error of the launch.
 //
-// Pointers are to device memory. ops.h defines each kernel under the same name;
-// comments state differences. Counts may be zero. No two blocks add to one
-// float, so same inputs give the same bits.
+// All pointers are device pointers. ops.h defines each kernel under the same
+// name; comments state differences. Counts may be zero. No two blocks add to
+// one float, so same inputs give the same bits.
 
 #pragma once
 

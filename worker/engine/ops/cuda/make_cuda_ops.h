@@ -15,7 +15,8 @@ namespace atl::engine::cuda {
 // UNAVAILABLE: there is no driver, or no device.
 absl::StatusOr<int> DeviceCount();
 
-// Errors: those of CudaOps::Create and MakeLtMatmul.
+// UNAVAILABLE: the device or cuBLASLt cannot start. RESOURCE_EXHAUSTED: no
+// memory for cuBLASLt.
 absl::StatusOr<std::unique_ptr<CudaOps>> MakeCudaOps(
     int device, ComputeType compute, const CudaOptions& options = {});
 

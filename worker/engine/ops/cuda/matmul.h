@@ -13,7 +13,7 @@
 
 namespace atl::engine::cuda {
 
-// cuBLASLt (lt_matmul.h) or our kernel. Thread-compatible.
+// cuBLASLt (make_cuda_ops.cc) or our kernel. Thread-compatible.
 class Matmul {
  public:
   virtual ~Matmul() = default;

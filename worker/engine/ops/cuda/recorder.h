@@ -35,7 +35,7 @@ class Recorder {
   std::string TakeNote() { return std::exchange(note_, ""); }
 
  private:
-  // Whether there is a graph now; if not, note_ says why.
+  // Returns whether there is a graph now; if not, note_ says why.
   bool Record(int64_t key, absl::FunctionRef<void()> queue);
   void Launch(int64_t key);
 

@@ -23,7 +23,7 @@ class SharedLibrary {
 
   // Sets `function` to the library's function of that name.
   //
-  // FAILED_PRECONDITION: there is none; `function` is null.
+  // FAILED_PRECONDITION: it has no such function; `function` is null.
   template <typename F>
   absl::Status Find(const char* name, F*& function) const {
     function = reinterpret_cast<F*>(Address(name));

@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/engine/ops/ops.h"
-#include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 #include "worker/engine/tensor/memory.h"
 
 namespace atl::engine {

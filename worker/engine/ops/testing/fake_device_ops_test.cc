@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/engine/ops/plain_ops.h"
 #include "worker/engine/ops/testing/op_cases.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 #include "worker/engine/tensor/arena.h"
 
 namespace atl::engine {

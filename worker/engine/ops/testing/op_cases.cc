@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/ops/ops.h"
-#include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 #include "worker/engine/tensor/arena.h"
 
 namespace atl::engine {

@@ -1,4 +1,4 @@
-// How an island's ranks share the work. Pure.
+// The division of work among an island's ranks. Pure.
 
 #pragma once
 
@@ -14,8 +14,8 @@ namespace atl::engine {
 enum class ShardingMode {
   kReplicate,  // Nothing: DDP.
   kZero1,      // The optimizer's state.
-  kZero2,      // And gradients.
-  kZero3,      // And parameters: FSDP; with dp_replicate, HSDP.
+  kZero2,      // Also the gradients.
+  kZero3,      // Also the parameters: FSDP; with dp_replicate, HSDP.
 };
 
 // The values of a block that a forward pass keeps for the backward pass.

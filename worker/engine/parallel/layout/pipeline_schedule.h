@@ -56,7 +56,7 @@ enum class PipelineActionKind {
 struct PipelineAction {
   PipelineActionKind kind = PipelineActionKind::kForward;
   int micro_batch = 0;
-  int chunk = 0;  // Of the acting rank.
+  int chunk = 0;  // Chunk of the acting rank.
 
   bool operator==(const PipelineAction& other) const {
     return kind == other.kind && micro_batch == other.micro_batch &&

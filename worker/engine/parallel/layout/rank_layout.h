@@ -93,7 +93,7 @@ struct RankLayout {
     int end = 0;
   };
   std::vector<Chunk> chunks;
-  int stage_count = 1;  // Of the whole pipeline.
+  int stage_count = 1;  // Stages of the whole pipeline.
   // Indices in `units`; -1: on another rank. `table`: the tied head's table.
   int embedding = -1;
   int head = -1;
@@ -126,8 +126,8 @@ struct StateSegment {
   bool is_counted = true;
 };
 
-// Everything that the rank keeps, without padding, in state order. Adjacent
-// equal segments are merged.
+// Returns the segments of all state that the rank keeps, without padding, in
+// state order. Adjacent equal segments are merged.
 std::vector<StateSegment> ListStateSegments(const RankLayout& layout);
 
 // Elements of the model that are contiguous in a shard.

@@ -34,12 +34,12 @@ class ReshardPlan {
     int span = 0;        // Span of the shard; unused on the held side.
     int64_t offset = 0;  // In that shard, or in this rank's held part.
     int64_t count = 0;
-    bool is_counted = true;  // Also travels back.
+    bool is_counted = true;  // The run also travels back.
     int64_t begin = 0;       // First element in the model.
   };
   // The runs that this rank exchanges with each rank for one unit of the model.
   struct UnitExchange {
-    ParameterSpan elements;  // Of the unit, in the model.
+    ParameterSpan elements;  // The unit's elements in the model.
     // By rank p: the runs of this rank's shards that p holds.
     std::vector<std::vector<Run>> shards;
     // By rank p: the runs of this rank's held part that are in p's shards.

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/engine/ops/plain_ops.h"
 #include "worker/engine/ops/testing/fake_device_ops.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 
 namespace atl::engine {
 namespace {

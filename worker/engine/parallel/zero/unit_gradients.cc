@@ -273,7 +273,7 @@ class ScatteredGradients final : public WholeGradients<T> {
   }
 
   std::vector<UnitFrame> frames_;  // By unit.
-  Reductions reductions_;          // Of the unit that ended last.
+  Reductions reductions_;          // Reductions of the unit that ended last.
 };
 
 template <typename T>

@@ -92,7 +92,7 @@ class Client:
         return self.session.poll
 
     def look(self) -> Message | None:
-        """What came while a train is open: an interrupt, the end, or None.
+        """The message that came while it trains: interrupt, end, or None.
 
         With several ranks always None: they learn of it after the train.
         Error: another rank has failed.
@@ -114,7 +114,7 @@ class Client:
             self.session.progress(train, body)
 
     def total(self, train: OpenTrain) -> Total:
-        """What the steps of all ranks add up to."""
+        """The sums over the steps of all ranks."""
         return self._trainer.total(train)
 
     def finish(self, train: OpenTrain, total: Total) -> None:
@@ -155,7 +155,7 @@ class Client:
 
 
 class Follower:
-    """What Client is on the leader, on the other ranks."""
+    """Does the work of Client on the ranks that do not lead."""
 
     def __init__(self, trainer: Trainer):
         self._trainer = trainer

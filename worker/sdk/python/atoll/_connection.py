@@ -15,7 +15,7 @@ from . import _forks, _messages
 from ._messages import Message
 from .errors import ConnectionLost, Error
 
-_PATH_BYTES_MAX = 107  # Of a Unix socket's path, in Linux.
+_PATH_BYTES_MAX = 107  # Linux's longest path of a Unix socket.
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4 * 4)  # For four file descriptors.
 
 

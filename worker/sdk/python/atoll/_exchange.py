@@ -26,7 +26,7 @@ class RunIsComplete(Exception):
 
 
 def find_binary() -> str:
-    """Path of the program `atoll`. Error NO_BINARY: there is none."""
+    """Path of the program `atoll`. Error NO_BINARY: it is not found."""
     named = os.environ.get("ATOLL_BINARY")
     path = shutil.which(named or "atoll")
     if path is None:

@@ -42,7 +42,7 @@ def of_module(model: Any, buffers: str, names: Any) -> dict[str, Tensor]:
 
 
 def _init(values: np.ndarray) -> tuple[str, float]:
-    """What version 0 of a tensor is made from, without its random values.
+    """The rule for version 0 of a tensor, without its random values.
 
     Two processes must get the same layout from two models of one shape. So a
     tensor whose elements are all equal keeps that value; another vector gets 0,
@@ -81,8 +81,8 @@ def tensors_json(tensors: Mapping[str, Tensor], fragment_count: int,
             raise Error("%s is empty" % name, code="INVALID_ARGUMENT")
         middle = before + tensor.values.size / 2
         wanted = int(fragment_count * middle / total)
-        # One fragment further at most, so that none is empty; and as many
-        # tensors are left as fragments.
+        # Advances by one fragment at most, so that no fragment is empty. Leaves
+        # at least one tensor for each fragment that follows.
         if index:
             fragment = max(min(wanted, fragment + 1), fragment,
                            fragment_count - len(tensors) + index)

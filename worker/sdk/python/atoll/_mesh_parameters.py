@@ -15,7 +15,7 @@ from .errors import Error
 
 
 class Holding(NamedTuple):
-    """What a rank says of a tensor. `box` is None if it has no part of it."""
+    """A rank's part of a tensor. `box` is None if it has none."""
 
     shape: tuple[int, ...]
     box: Box | None
@@ -168,7 +168,7 @@ class MeshParameters(Parameters):
             yield from self._parts[fragment]
 
     def _local(self, part: Part) -> Any:
-        """What this rank has of the part, in its tensor's memory."""
+        """This rank's values of the part, in its tensor's memory."""
         return _shards.local(self._tensors[part.name])
 
     def _view(self, part: Part) -> Any:

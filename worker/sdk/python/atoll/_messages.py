@@ -16,9 +16,9 @@ from typing import Any, Mapping
 
 from .errors import Error
 
-VERSION = 1                # Of the protocol.
-PACKET_BYTES_MAX = 65536   # Of a packet, in bytes.
-_TEXT_LENGTH_MAX = 1000    # Of a text that is sent, in characters.
+VERSION = 1                # The protocol's version.
+PACKET_BYTES_MAX = 65536   # The longest packet, in bytes.
+_TEXT_LENGTH_MAX = 1000    # The longest text that is sent, in characters.
 
 # Fields of each message. A list of one type is a repeated field; a dict is a
 # message; a tuple of one type is a map from texts.

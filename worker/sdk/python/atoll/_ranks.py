@@ -30,10 +30,10 @@ class Alone:
 
     Attributes, as of Ranks:
       rank: This process, from 0. Rank 0 leads.
-      size: How many there are.
+      size: The number of ranks.
       replicas: The ranks of the leader's data-parallel group.
       name: This rank and their number; empty here.
-      folder: Of this rank's states, below the work_dir.
+      folder: The folder of this rank's states, below the work_dir.
     """
 
     rank, size, replicas = 0, 1, (0,)
@@ -159,7 +159,7 @@ class Ranks:
             raise first
 
     def _first_error(self) -> Error | None:
-        """What another rank has failed with."""
+        """The error of another rank, or None."""
         if not self._store.check(["error"]):
             return None
         rank, fields = json.loads(self._store.get("error"))
@@ -192,7 +192,7 @@ class Ranks:
 
 
 def to_error(error: BaseException) -> Error:
-    """What ended the training loop, as the exchange hears it."""
+    """The error that ended the training loop, for the exchange."""
     if isinstance(error, Error):
         return error
     if isinstance(error, RuntimeError) and _torch.is_of_distributed(error):

@@ -42,7 +42,7 @@ class Region:
         self.element_count = element_count
         self.tensors: dict[str, tuple[tuple[int, ...], int]] = {}
         self.views: dict[str, np.ndarray] = {}
-        self._end = 0  # Of the last tensor, in elements.
+        self._end = 0  # End of the last tensor, in elements.
         size = os.fstat(file).st_size
         if size < element_count * _ELEMENT_BYTES:
             self.close()
@@ -189,7 +189,7 @@ class Regions:
             region.close()
 
     def describe(self) -> dict[str, Any]:
-        """What another process needs for `of`, until `close`."""
+        """The argument of `of` in another process; valid until `close`."""
         return {"node": node(), "pid": os.getpid(),
                 "fragments": [region.describe() for region in self.fragments]}
 

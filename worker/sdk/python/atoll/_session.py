@@ -27,11 +27,11 @@ class Session:
     """
 
     def __init__(self, connection: Connection, trainer: Trainer):
-        """Says hello. ConnectionLost, or Error: it cannot go on."""
+        """Says hello. ConnectionLost, or Error: it cannot continue."""
         self._connection = connection
         self.poll = connection.poll
         self._trainer = trainer
-        self._open_seq = 0  # Of the request that is not answered; 0: none.
+        self._open_seq = 0  # The unanswered request's; 0: none.
         hello: dict[str, Any] = {"version": _messages.VERSION}
         if trainer.data_fingerprint:
             hello["data_fingerprint"] = trainer.data_fingerprint
@@ -77,7 +77,7 @@ class Session:
             self._answer(message)
 
     def look(self) -> Message | None:
-        """What came while a train is open: an interrupt, the end, or None."""
+        """The message that came while it trains: interrupt, end, or None."""
         message = self._connection.receive(0)
         if message is not None:
             self._raise_if_error(message)
@@ -94,7 +94,7 @@ class Session:
         self._connection.send(train.seq, "progress", body, wait=False)
 
     def fail(self, error: Error) -> None:
-        """Tells the exchange why the trainer cannot go on; then closes."""
+        """Tells the exchange why the trainer cannot continue; then closes."""
         with contextlib.suppress(Error):
             self._connection.send(self._open_seq, "error", {
                 "code": error.code, "reason": error.reason,
@@ -112,7 +112,7 @@ class Session:
     def _raise_if_error(message: Message) -> None:
         if message.kind == "error":
             body = message.body
-            raise Error(body["message"] or "the exchange cannot go on",
+            raise Error(body["message"] or "the exchange cannot continue",
                         reason=body["reason"], code=body["code"] or "UNKNOWN",
                         hint=body["hint"])
 

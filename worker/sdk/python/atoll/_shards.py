@@ -20,7 +20,7 @@ def is_sharded(tensor: Any) -> bool:
 
 
 def local(tensor: Any) -> Any:
-    """What this rank holds of a tensor. It shares the tensor's memory."""
+    """This rank's part of a tensor. It shares the tensor's memory."""
     return (tensor.to_local() if is_sharded(tensor) else tensor).detach()
 
 

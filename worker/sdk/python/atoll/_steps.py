@@ -1,4 +1,4 @@
-"""What the steps of the open `train` add up to."""
+"""Adds up the steps of the open `train`."""
 
 from __future__ import annotations
 

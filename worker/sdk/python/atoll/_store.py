@@ -54,7 +54,7 @@ class Store:
         self._work_dir = work_dir
         self._rank = rank
         self._folder = os.path.join(work_dir, "states")
-        # Kept until the run is known; copied, as the trainer goes on.
+        # Kept until the run is known. A copy, because training continues.
         self._initial: Any = _tree.flatten(initial)
         os.makedirs(self._folder, exist_ok=True)
         self._lock = open(os.path.join(work_dir, "lock"), "ab")

@@ -1,4 +1,4 @@
-"""What this package knows of PyTorch, which it never imports by itself.
+"""Knowledge of PyTorch, which this package never imports by itself.
 
 A program that uses torch has imported it; `loaded()` finds it.
 """

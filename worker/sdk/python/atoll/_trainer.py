@@ -1,4 +1,4 @@
-"""What the ranks of an island do together for the exchange's requests."""
+"""The work that an island's ranks do together for the exchange's requests."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Trainer:
             self._do(kind, arguments)
 
     def total(self, train: OpenTrain) -> Total:
-        """What the steps of all ranks add up to."""
+        """The sums over the steps of all ranks."""
         return total_of(self.ranks.together(train.sums), self.ranks.replicas)
 
     def close(self) -> None:

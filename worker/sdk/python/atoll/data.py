@@ -19,8 +19,8 @@ from .errors import Error
 
 _MASK = (1 << 64) - 1
 _GOLDEN_RATIO = 0x9e3779b97f4a7c15
-_ROUND_COUNT = 6              # Of the Feistel network.
-_HEADER_BYTES = 1024          # Of a file of llm.c.
+_ROUND_COUNT = 6              # Rounds of the Feistel network.
+_HEADER_BYTES = 1024          # Header of a file of llm.c.
 _READ_BYTES = 1 << 20
 _FORMATS = {"DATA_FORMAT_BYTES": 1, "DATA_FORMAT_LLMC": 2,
             "DATA_FORMAT_UINT16": 3}
@@ -183,7 +183,7 @@ class Data:
 
         Args:
           spec: The run's RunSpec (proto/atoll/v1/run.proto), as in JSON.
-          path: Of the data on this machine; default: the run's.
+          path: Path of the data on this machine; default: the run's.
 
         Error: nothing is there, or it is of another format than the run's.
         """

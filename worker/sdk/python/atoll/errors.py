@@ -4,14 +4,14 @@ from __future__ import annotations
 
 
 class Error(Exception):
-    """Why something failed, in words for a person and in words for a program.
+    """A failure, described for a person and for a program.
 
     Attributes:
-      message: One sentence: what was wrong, with the value.
+      message: One sentence: the fault, with the value.
       code: Name of a canonical gRPC code, for example "INVALID_ARGUMENT".
       reason: UPPER_SNAKE_CASE; tells errors of one code apart. The code, if
         the sender gave none.
-      hint: What to do next; may be empty.
+      hint: The remedy; may be empty.
     """
 
     def __init__(self, message: str, reason: str = "", hint: str = "",

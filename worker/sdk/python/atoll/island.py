@@ -20,7 +20,7 @@ from ._store import Store
 from ._trainer import Trainer
 from .errors import ConnectionLost, Error
 
-_LOOK_S = 0.05      # Between two looks at the socket while steps go on.
+_LOOK_S = 0.05      # Between two looks at the socket while it trains.
 _PROGRESS_S = 4.0  # Less than a silence that is told of.
 _SAVES = ("auto", "always")
 
@@ -55,10 +55,10 @@ class Island:
     exchanges parameters with the other islands, and returns.
 
     Any process may die at any time. After a new connection, parameters and
-    state go back to those of a save, between two steps, and the loop goes on
-    from there. So `state` must hold everything that decides the next step
-    and is not a parameter: the optimizer, schedules, and the position in the
-    data. A loader must read its position anew for each batch.
+    state go back to those of a save, between two steps, and the loop
+    continues from there. So `state` must hold everything that decides the next
+    step and is not a parameter: the optimizer, schedules, and the position in
+    the data. A loader must read its position anew for each batch.
 
     If the program has started torch.distributed, the island is all of its
     ranks, and every rank does the same: it makes the Island, trains, and calls
@@ -79,7 +79,7 @@ class Island:
                  buffers: str = "local",
                  names: Callable[[str], str] | Mapping[str, str] | None = None,
                  data_fingerprint: str = ""):
-        """Captures the state; dials nobody yet.
+        """Captures the state; opens no connection yet.
 
         Args:
           address: HOST:PORT of the coordinator.
@@ -104,8 +104,8 @@ class Island:
           buffers: "average": buffers of floating-point numbers are averaged as
             parameters are. "local": each island has its own.
           names: The run's name of each of the model's names that differs.
-          data_fingerprint: Of the data, if Atoll's own engine reads it in
-            other islands of the run: `Data.fingerprint()`.
+          data_fingerprint: The data's fingerprint, if Atoll's own engine reads
+            it in other islands of the run: `Data.fingerprint()`.
 
         Error: an argument is wrong, or another process uses `work_dir`.
         """
@@ -229,7 +229,7 @@ class Island:
 
         Returns False once the run is complete: leave the loop.
 
-        Error: the run was cancelled, or the exchange cannot go on.
+        Error: the run was cancelled, or the exchange cannot continue.
         """
         train = self._train
         if train is None:
@@ -248,7 +248,7 @@ class Island:
         return self._after_step(train)
 
     def _after_step(self, train: OpenTrain) -> bool:
-        """What is due after a step: a look, progress, the answer."""
+        """Does the work after a step: a look, progress, the answer."""
         try:
             now = time.monotonic()
             self._look_at = now + _LOOK_S
@@ -299,7 +299,7 @@ class Island:
             self._fail(error)
 
     def close(self) -> None:
-        """Leaves the run, if it goes on: hands in the steps that are done."""
+        """Leaves the run if it has not ended: hands in the finished steps."""
         train, self._train = self._train, None
         self._ended = True
         try:

@@ -30,7 +30,7 @@ def create_run(run_id: str, model: Any = None, *,
                          schedule={"round_count": 100, "inner_step_count": 50})
 
     Args:
-      run_id: Of [a-z0-9-]{1,63}.
+      run_id: The run's id, [a-z0-9-]{1,63}.
       model: A torch module; its trained parameters are the run's tensors, tied
         ones once.
       arrays: Or {name: array}.

@@ -37,12 +37,12 @@ struct GraphTensor {
   GraphType type = GraphType::kF32;
   Sizes sizes = {1, 1, 1, 1};
   Sizes strides = {1, 1, 1, 1};  // In elements.
-  float value = 0;               // Of a scalar.
+  float value = 0;               // A scalar's value.
 };
 
 enum class GraphKind {
-  kProduct,  // Of matrices.
-  // By elements; a size of 1 is broadcast.
+  kProduct,  // Product of matrices.
+  // Element-wise operations; a size of 1 is broadcast.
   kMultiply,
   kAdd,
   kSubtract,

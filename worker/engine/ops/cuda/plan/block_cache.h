@@ -1,4 +1,4 @@
-// Which freed blocks of device memory to reuse.
+// Chooses freed blocks of device memory to use again.
 //
 // Pure: addresses, not memory. Rounded sizes let buffers of similar size share
 // blocks. Thread-compatible.
@@ -16,7 +16,7 @@ size_t BlockBytes(size_t bytes);
 
 class BlockCache {
  public:
-  // The last block put back with this BlockBytes; null if there is none.
+  // Returns the last block put back with this BlockBytes; null without one.
   void* Take(size_t bytes);
   void Put(void* block, size_t bytes);
   // Empties the cache and returns its blocks.

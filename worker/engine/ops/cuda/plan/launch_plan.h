@@ -1,4 +1,4 @@
-// How work is cut into blocks of threads: by shape alone, so sums have the same
+// Cuts work into blocks of threads by its shape alone, so sums have the same
 // bits on every device. Pure.
 
 #pragma once

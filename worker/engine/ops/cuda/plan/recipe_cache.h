@@ -16,7 +16,7 @@ class RecipeCache {
  public:
   explicit RecipeCache(size_t count_max) : count_max_(count_max) {}
 
-  // Null if there is none. Valid until the next Add.
+  // Returns null if the key is unknown. Valid until the next Add.
   const Value* Find(const Key& key) const {
     const auto found = values_.find(key);
     return found == values_.end() ? nullptr : &found->second;

@@ -1,4 +1,4 @@
-// When to call, record or replay a sequence of calls, which a key names. Pure.
+// Decides when to call, record or replay a sequence of calls with a key. Pure.
 //
 // The first run is called and takes its memory, the second is recorded, later
 // ones are replayed. Any change of memory makes a recording invalid; the
@@ -25,7 +25,7 @@ class ReplayPolicy {
   // ended.
   ReplayAction Next(int64_t key, int64_t memory_changes);
   void Recorded(int64_t key, int64_t memory_changes);
-  // Whether that was the last attempt.
+  // Returns whether that was the last attempt.
   bool Failed(int64_t key);
 
  private:

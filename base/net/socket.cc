@@ -1,0 +1,274 @@
+#include "base/net/socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
+#include "base/time/clock.h"
+
+namespace atl::net {
+namespace {
+
+// A resolver may know any number of addresses.
+constexpr size_t kAddressCountMax = 16;
+// How often a wait for a resolver, which nothing interrupts, looks for a stop.
+constexpr absl::Duration kLookInterval = absl::Milliseconds(50);
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+std::string Text(const HostPort& address) {
+  return JoinHostPort(address.host, address.port);
+}
+
+// Returns getaddrinfo's error, 0 if there is none.
+int LookUp(const HostPort& address, int flags, Addresses& found) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | flags;
+  addrinfo* list = nullptr;
+  const int error = getaddrinfo(
+      address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &list);
+  if (error == 0) found.reset(list);
+  return error;
+}
+
+// getaddrinfo has no deadline of its own. So it runs in a thread, which ends by
+// itself if nobody waits for it any longer.
+struct Resolving {
+  Mutex mutex;
+  CondVar changed;
+  bool done ABSL_GUARDED_BY(mutex) = false;
+  int error ABSL_GUARDED_BY(mutex) = 0;
+  Addresses found ABSL_GUARDED_BY(mutex);
+};
+
+absl::Status CheckStopped(const WaitLimits& limits) {
+  pollfd stop = {limits.stop_fd, POLLIN, 0};
+  if (limits.stop_fd >= 0 && poll(&stop, 1, 0) > 0) {
+    return absl::CancelledError("stopped");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Addresses> Resolve(const HostPort& address,
+                                  const WaitLimits& limits) {
+  Addresses found;
+  // A number needs no resolver.
+  if (LookUp(address, AI_NUMERICHOST, found) == 0) return found;
+  // AI_ADDRCONFIG does not count ::1, where Listen may be if the host is
+  // localhost.
+  const int flags = IsLoopbackHost(address.host) ? 0 : AI_ADDRCONFIG;
+  const auto resolving = std::make_shared<Resolving>();
+  std::thread([resolving, address, flags] {
+    Addresses list;
+    const int error = LookUp(address, flags, list);
+    MutexLock lock(&resolving->mutex);
+    resolving->done = true;
+    resolving->error = error;
+    resolving->found = std::move(list);
+    resolving->changed.SignalAll();
+  }).detach();
+  MutexLock lock(&resolving->mutex);
+  while (!resolving->done) {
+    RETURN_IF_ERROR(CheckStopped(limits));
+    const absl::Duration left = limits.deadline - SystemClock().Now();
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "the name server has no answer for \"", address.host, "\" in time"));
+    }
+    resolving->changed.WaitWithTimeout(&resolving->mutex,
+                                       std::min(left, kLookInterval));
+  }
+  if (resolving->error == EAI_AGAIN) {
+    return absl::UnavailableError(absl::StrCat("no name server answers for \"",
+                                               address.host,
+                                               "\": is there a network?"));
+  }
+  if (resolving->error != 0) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot find the host \"", address.host,
+                     "\": ", gai_strerror(resolving->error)));
+  }
+  return std::move(resolving->found);
+}
+
+// For options without which a socket works, too.
+void SetOption(int fd, int level, int option, int value) {
+  (void)setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+absl::StatusOr<UniqueFd> Connect(const addrinfo& address,
+                                 const WaitLimits& limits) {
+  UniqueFd fd(
+      socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return ErrnoToStatus(errno, "socket");
+  SetOption(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);  // Sends at once.
+  if (connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0) return fd;
+  if (errno != EINPROGRESS) return ErrnoToStatus(errno, "connect");
+  RETURN_IF_ERROR(WaitForSocket(fd.get(), POLLOUT, limits));
+  int error = 0;
+  socklen_t size = sizeof(error);
+  if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
+    error = errno;
+  }
+  if (error != 0) return ErrnoToStatus(error, "connect");
+  return fd;
+}
+
+// `get` is getsockname or getpeername.
+absl::StatusOr<HostPort> ReadAddress(int fd,
+                                     int (*get)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage storage = {};
+  auto* const address = reinterpret_cast<sockaddr*>(&storage);
+  socklen_t size = sizeof(storage);
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  HostPort found;
+  if (get(fd, address, &size) != 0) {
+    return ErrnoToStatus(errno, "the address of a socket");
+  }
+  if (getnameinfo(address, size, host, sizeof(host), port, sizeof(port),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0 ||
+      !absl::SimpleAtoi(port, &found.port)) {
+    return absl::InternalError("a socket without an address");
+  }
+  found.host = host;
+  return found;
+}
+
+}  // namespace
+
+bool WouldBlock(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+absl::Status WaitForSocket(int fd, short events, const WaitLimits& limits) {
+  pollfd waited[] = {{fd, events, 0}, {limits.stop_fd, POLLIN, 0}};
+  for (;;) {
+    const absl::Duration left = limits.deadline - SystemClock().Now();
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError("no answer in time");
+    }
+    // Rounded up, so that the last wait is not a busy one.
+    const int64_t left_ms = absl::ToInt64Milliseconds(
+        std::min(left, absl::Hours(1)) + absl::Milliseconds(1));
+    const int count = poll(waited, 2, static_cast<int>(left_ms));
+    if (count < 0 && errno != EINTR) return ErrnoToStatus(errno, "poll");
+    if (count <= 0) continue;
+    if (waited[1].revents != 0) return absl::CancelledError("stopped");
+    return absl::OkStatus();
+  }
+}
+
+absl::StatusOr<UniqueFd> Listen(const HostPort& address, int backlog) {
+  Addresses found;
+  if (const int error = LookUp(address, AI_PASSIVE, found); error != 0) {
+    return absl::NotFoundError(absl::StrCat(
+        "cannot find the host \"", address.host, "\": ", gai_strerror(error)));
+  }
+  int error = 0;
+  for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
+    UniqueFd fd(
+        socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (fd.valid()) {
+      SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+      // [::] listens on IPv4 too.
+      SetOption(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    }
+    if (fd.valid() && bind(fd.get(), at->ai_addr, at->ai_addrlen) == 0 &&
+        listen(fd.get(), backlog) == 0) {
+      return fd;
+    }
+    error = errno;
+    // Another program has the port: dialling the host would lead there.
+    if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) break;
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      ErrnoToStatus(error, absl::StrCat("cannot listen on ", Text(address)))
+          .message(),
+      "; `ss -ltnp` shows which program has a port"));
+}
+
+absl::StatusOr<UniqueFd> Accept(int listening, sockaddr_storage* peer) {
+  socklen_t size = sizeof(*peer);
+  UniqueFd fd(accept4(listening, reinterpret_cast<sockaddr*>(peer),
+                      peer == nullptr ? nullptr : &size,
+                      SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (fd.valid()) return fd;
+  const int error = errno;
+  const absl::Status status = ErrnoToStatus(error, "cannot accept");
+  return error == EMFILE || error == ENFILE || error == ENOBUFS ||
+                 error == ENOMEM
+             ? absl::ResourceExhaustedError(status.message())
+             : absl::UnavailableError(status.message());
+}
+
+absl::StatusOr<HostPort> LocalAddress(int fd) {
+  return ReadAddress(fd, getsockname);
+}
+
+absl::StatusOr<HostPort> PeerAddress(int fd) {
+  return ReadAddress(fd, getpeername);
+}
+
+void BoundUnsentBytes(int fd) {
+  SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 128 << 10);
+}
+
+absl::StatusOr<std::vector<std::string>> FindAddresses(
+    const HostPort& address, const WaitLimits& limits) {
+  ASSIGN_OR_RETURN(const Addresses found, Resolve(address, limits));
+  std::vector<std::string> texts;
+  for (const addrinfo* at = found.get();
+       at != nullptr && texts.size() < kAddressCountMax; at = at->ai_next) {
+    char host[NI_MAXHOST];
+    if (getnameinfo(at->ai_addr, at->ai_addrlen, host, sizeof(host), nullptr, 0,
+                    NI_NUMERICHOST) == 0) {
+      texts.emplace_back(host);
+    }
+  }
+  return texts;
+}
+
+absl::StatusOr<UniqueFd> Dial(const HostPort& address,
+                              const WaitLimits& limits) {
+  ASSIGN_OR_RETURN(const Addresses found, Resolve(address, limits));
+  std::vector<const addrinfo*> all;
+  for (const addrinfo* at = found.get();
+       at != nullptr && all.size() < kAddressCountMax; at = at->ai_next) {
+    all.push_back(at);
+  }
+  absl::Status last = absl::NotFoundError("the host has no address");
+  for (size_t i = 0; i < all.size(); ++i) {
+    const absl::Time now = SystemClock().Now();
+    WaitLimits share = limits;
+    share.deadline = now + (limits.deadline - now) / (all.size() - i);
+    absl::StatusOr<UniqueFd> fd = Connect(*all[i], share);
+    if (fd.ok() || absl::IsCancelled(fd.status())) return fd;
+    last = fd.status();
+  }
+  return absl::IsDeadlineExceeded(last)
+             ? last
+             : absl::UnavailableError(last.message());
+}
+
+}  // namespace atl::net

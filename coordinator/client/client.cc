@@ -1,0 +1,130 @@
+#include "coordinator/client/client.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
+#include "base/rpc/wait_notice.h"
+#include "base/rpc/watch.h"
+#include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
+
+namespace atl::coordinator {
+namespace {
+
+// Waits for `duration`, or until `stop` is requested.
+void WaitFor(absl::Duration duration, const std::stop_token& stop) {
+  Mutex mutex;
+  CondVar stopped;
+  const std::stop_callback wake(stop, [&] {
+    MutexLock lock(&mutex);
+    stopped.SignalAll();
+  });
+  MutexLock lock(&mutex);
+  stopped.AwaitWithTimeout(&mutex, duration,
+                           [&] { return stop.stop_requested(); });
+}
+
+}  // namespace
+
+Client::Client(const ClientOptions& options,
+               std::shared_ptr<rpc::Dialer> dialer)
+    : options_(options), dialer_(std::move(dialer)) {}
+
+void Client::WaitForConnection(absl::Duration timeout) {
+  dialer_->channel()->WaitForConnected(
+      absl::ToChronoTime(absl::Now() + timeout));
+}
+
+absl::Status Client::WatchRun(
+    v1::WatchRunRequest request, absl::Duration patience,
+    const std::function<bool(const v1::RunEvent&)>& on_event,
+    std::stop_token stop) {
+  rpc::Backoff backoff(options_.watch_retry, std::random_device()());
+  absl::Time away_since = absl::InfiniteFuture();  // Not away.
+  rpc::WaitNotice notice;
+  while (!stop.stop_requested()) {
+    bool wanted = true, heard = false;
+    const absl::Time begin = absl::Now();
+    const absl::Status status =
+        ReadEvents(request, heard, on_event, stop, wanted);
+    if (!wanted) return absl::OkStatus();
+    if (stop.stop_requested()) break;
+    const absl::Time now = absl::Now();
+    // The stream of an idle run is silent.
+    if (heard || now - begin > options_.watch_had_after) {
+      away_since = now;
+      backoff.Reset();
+    }
+    away_since = std::min(away_since, now);
+    const absl::Duration silence = now - away_since;
+    if (rpc::IsFinal(status) || silence > patience) {
+      return rpc::NamePeer(status, CallOptions().peer);
+    }
+    if (notice.IsDue(silence) && options_.on_waiting) {
+      options_.on_waiting(CallOptions().peer, patience,
+                          rpc::DescribeSilence(status));
+    }
+    WaitFor(backoff.Next(status), stop);
+  }
+  return absl::CancelledError("stopped");
+}
+
+std::unique_ptr<Client> Client::InBackground(std::stop_token stop,
+                                             absl::Duration timeout_max) const {
+  ClientOptions options = options_;
+  options.timeout = std::min(options.timeout, timeout_max);
+  options.on_waiting = nullptr;
+  options.stop = std::move(stop);
+  return std::make_unique<Client>(options, dialer_);
+}
+
+rpc::CallOptions Client::CallOptions() const {
+  const std::string peer = absl::StrCat("coordinator ", options_.address);
+  rpc::CallOptions options = {options_.timeout, "", peer};
+  if (options_.on_waiting) {
+    options.on_slow = [this, peer] {
+      options_.on_waiting(peer, options_.timeout,
+                          rpc::DescribeSilence(absl::OkStatus()));
+    };
+  }
+  options.stop = options_.stop;
+  options.waits_for_connection = options_.waits_for_connection;
+  return options;
+}
+
+absl::Status Client::ReadEvents(
+    v1::WatchRunRequest& request, bool& heard,
+    const std::function<bool(const v1::RunEvent&)>& on_event,
+    const std::stop_token& stop, bool& wanted) {
+  grpc::ClientContext context;
+  const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
+  const auto reader = v1::TrainingStateService::NewStub(dialer_->channel())
+                          ->WatchRun(&context, request);
+  // Events of one record share its revision.
+  const int64_t after_revision = request.after_revision();
+  v1::WatchRunResponse response;
+  while (wanted && reader->Read(&response)) {
+    heard = true;
+    for (const v1::RunEvent& event : response.events()) {
+      if (event.revision() <= after_revision) continue;
+      request.set_after_revision(event.revision());
+      wanted = on_event(event);
+      if (!wanted) break;
+    }
+  }
+  if (!wanted) context.TryCancel();
+  return rpc::FromGrpc(reader->Finish());
+}
+
+absl::StatusOr<std::unique_ptr<Client>> MakeClient(
+    const ClientOptions& options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<rpc::Dialer> dialer,
+                   rpc::Dialer::Make(options.address, options.channel));
+  return std::make_unique<Client>(options, std::move(dialer));
+}
+
+}  // namespace atl::coordinator
