@@ -8,11 +8,11 @@
         options = {"writer": {"linkopts": ["-ldl"]}},
     )
 
-x.h and x.cc are the library x. All x_test.cc of the folder are one program, the
-test `tests`; those that a sanitizer must leave out are another. A file that is a
-program names it by the option `binary`. Each file depends on what it includes: units.bzl says it, and deploy/bazel/make_units.py writes
-units.bzl. A target that needs more than this stands in the BUILD file by itself,
-as a rule of cc.bzl.
+x.h and x.cc are the library x; the option `binary` makes x.cc a program. All
+x_test.cc of the folder are one program, the test `tests`; those that a sanitizer
+must leave out are another. Each file depends on what it includes: units.bzl says
+it, and deploy/bazel/make_units.py writes units.bzl. A target that needs more than
+this stands in the BUILD file by itself, as a rule of cc.bzl.
 """
 
 load("//deploy/bazel:cc.bzl", "cc_binary", "cc_library", "cc_test", "cc_test_object")
