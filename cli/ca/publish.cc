@@ -177,12 +177,12 @@ void AddCaPublish(flags::Command& app, Context& context) {
               "Label of every Secret, KEY=VALUE; may be repeated");
   command.Add("--api", options->api.url,
               "URL of the Kubernetes API; default: the pod's");
-  options->api.token_file = std::string(kAccount) + "token";
+  options->api.token_file = absl::StrCat(kAccount, "token");
   command
       .Add("--token-file", options->api.token_file,
            "File with the service account's token")
       .ShowDefault();
-  options->api.ca_file = std::string(kAccount) + "ca.crt";
+  options->api.ca_file = absl::StrCat(kAccount, "ca.crt");
   command
       .Add("--api-ca", options->api.ca_file,
            "File with the CA of the Kubernetes API")
