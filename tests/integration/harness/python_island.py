@@ -285,9 +285,20 @@ class Contribution:
         for shard in range(len(self.member.plan.shards)):
             begin, end = self.blocks(shard)
             if begin < end:
-                responses = self.push_to(shard)
-                assert responses and responses[-1].stored, responses
+                responses = wait.until("the server has the version",
+                                       lambda shard=shard: self._push_once(shard))
+                assert responses[-1].stored, responses
         return self
+
+    def _push_once(self, shard):
+        """push_to(); None if the server has not merged the version yet that the
+        plan names. Islands then call again."""
+        try:
+            return self.push_to(shard)
+        except grpc.RpcError as error:
+            if "is not here yet" not in (error.details() or ""):
+                raise
+            return None
 
 
 # Codes to retry: a server that is starting, or whose plan is old.
