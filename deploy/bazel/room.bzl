@@ -77,13 +77,13 @@ def cc_room(
                 deps = deps,
                 optimized = name in optimized,
             )
-            programs.setdefault("_".join(["tests"] + tags), []).append(name)
-    for program, names in programs.items():
+            programs.setdefault(tuple(tags), []).append(":" + name)
+    for tags, objects in programs.items():
         native.cc_test(
-            name = program,
+            name = "_".join(("tests",) + tags),
             # Not one test's time but a folder's.
             size = "medium",
             data = data,
-            tags = [tag for tag in ["no_tsan", "no_asan"] if tag in program],
-            deps = [":" + name for name in names] + ["@gtest//:gtest_main"],
+            tags = tags,
+            deps = objects + ["@gtest//:gtest_main"],
         )

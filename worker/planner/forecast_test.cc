@@ -405,8 +405,8 @@ TEST(ForecastTest, RefusesStreamsThatAreNone) {
   EXPECT_TRUE(refused([](Flow& f) { f.down_chunk_bytes = 0; }));
 }
 
-// What an event-driven simulation of islands, links and servers gave for a
-// billion parameters: 24 layers, steps of 0.1 s, rounds of 100 steps, two
+// The expected shares are those of an event-driven simulation of islands, links
+// and servers with a billion parameters: 24 layers, steps of 0.1 s, rounds of 100 steps, two
 // islands, 1 Gb/s and 20 ms, the codecs and the merge of an AMD EPYC guest
 // (Zen 5).
 TEST(ForecastTest, AgreesWithASimulationEventByEvent) {
