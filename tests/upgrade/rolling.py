@@ -52,9 +52,18 @@ def replace(cluster, name, programs):
 
 
 def pause(cluster, values):
-    """Pauses the run. Returns its values, with the rounds that it committed."""
+    """Pauses the run. Returns its values, with the rounds that it committed.
+
+    A paused run still commits what was sealed before.
+    """
     cluster.runs.PauseRun(run_id="run")
-    count = cluster.wait_state(cluster_module.PAUSED).commit_seq
+    cluster.wait_state(cluster_module.PAUSED)
+
+    def settled():
+        state = cluster.run_state()
+        return None if state.sealed_rounds else state
+
+    count = wait.until("sealed rounds are committed", settled).commit_seq
     return run_file.merged(values, {"schedule": {"round_count": count}})
 
 
