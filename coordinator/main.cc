@@ -29,11 +29,14 @@
 #include "base/flags/flags.h"
 #include "base/flags/program_flags.h"
 #include "base/io/own_file.h"
+#include "base/io/posix_file_system.h"
+#include "base/io/private_directory.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
 #include "base/metrics/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
+#include "base/status/annotate.h"
 #include "base/status/exit_code.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
@@ -99,6 +102,11 @@ absl::Status Serve(const Flags& flags, StopSignals& signals) {
   metrics.Add(runs);
   listeners_spec.metrics = &metrics;
 
+  // A missing one is made by `init` alone.
+  if (PosixFileSystem().Exists(flags.data_dir)) {
+    RETURN_IF_ERROR(
+        Annotate(PrepareDataDirectory(flags.data_dir), "--data-dir"));
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<RocksDbStore> store,
                    RocksDbStore::Open(flags.data_dir));
   EventLoop::Spec loop_spec;

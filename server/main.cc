@@ -18,6 +18,7 @@
 #include "base/flags/program_flags.h"
 #include "base/io/own_file.h"
 #include "base/io/posix_file_system.h"
+#include "base/io/private_directory.h"
 #include "base/io/timed_file_system.h"
 #include "base/machine/limits.h"
 #include "base/metrics/common_metrics.h"
@@ -164,7 +165,7 @@ absl::Status Run(const Flags& flags, StopSignals& signals) {
                        health.NoteSync(duration);
                      });
   RETURN_IF_ERROR(CheckDirectory(flags.data_dir));
-  RETURN_IF_ERROR(Annotate(fs.CreateDirectories(flags.data_dir), "--data-dir"));
+  RETURN_IF_ERROR(Annotate(PrepareDataDirectory(flags.data_dir), "--data-dir"));
 
   const rpc::ChannelOptions channel =
       rpc::MakeChannelOptions(rpc::ChannelKind::kControl, flags.security);

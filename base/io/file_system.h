@@ -79,7 +79,7 @@ class FileSystem {
   virtual absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForRead(
       const std::string& path) = 0;
   // Opens a file for reading and writing; creates it, empty, if it does not
-  // exist.
+  // exist. FAILED_PRECONDITION: it is a link, which is not followed.
   virtual absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
       const std::string& path) = 0;
 
@@ -101,7 +101,7 @@ class FileSystem {
   // Locks a file, and creates it if it does not exist. The end of the process
   // unlocks it too. A file system that only one process sees locks nothing.
   //
-  // FAILED_PRECONDITION: another holder has locked it.
+  // FAILED_PRECONDITION: another holder has locked it, or it is a link.
   virtual absl::StatusOr<std::unique_ptr<FileLock>> Lock(
       const std::string& path) {
     return std::make_unique<FileLock>();

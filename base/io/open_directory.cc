@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/io/files.h"
+#include "base/io/private_directory.h"
+#include "base/random_id/random_id.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 
@@ -99,6 +101,63 @@ absl::StatusOr<std::unique_ptr<OpenDirectory>> OpenDirectory::Open(
       new OpenDirectory(file_system, path, std::move(fd)));
 }
 
+absl::StatusOr<std::unique_ptr<OpenDirectory>> OpenDirectory::MakePrivate(
+    FileSystem &file_system, const std::string &path) {
+  RETURN_IF_ERROR(MakePrivateDirectory(path));
+  ASSIGN_OR_RETURN(std::unique_ptr<OpenDirectory> opened,
+                   Open(file_system, path));
+  // Not by its path, which may already be another directory's.
+  RETURN_IF_ERROR(opened->CheckOwner());
+  return opened;
+}
+
+absl::StatusOr<std::unique_ptr<OpenDirectory>> OpenDirectory::OpenSubdirectory(
+    const std::string &name) const {
+  UniqueFd fd(::openat(fd_.get(), name.c_str(),
+                       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.valid()) {
+    if (errno == ENOTDIR || errno == ELOOP) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          PathOf(name), " is no directory: remove it, or give another ",
+          "directory than ", path_));
+    }
+    return ErrnoToStatus(errno, absl::StrCat("open ", PathOf(name)));
+  }
+  std::unique_ptr<OpenDirectory> opened(
+      new OpenDirectory(file_system_, PathOf(name), std::move(fd)));
+  RETURN_IF_ERROR(opened->CheckOwner());
+  return opened;
+}
+
+absl::StatusOr<std::unique_ptr<OpenDirectory>> OpenDirectory::MakeSubdirectory(
+    const std::string &name) const {
+  if (::mkdirat(fd_.get(), name.c_str(), 0700) != 0 && errno != EEXIST) {
+    return ErrnoToStatus(errno,
+                         absl::StrCat("make directory ", PathOf(name)));
+  }
+  return OpenSubdirectory(name);
+}
+
+absl::Status OpenDirectory::CheckOwner() const {
+  struct stat status = {};
+  if (::fstat(fd_.get(), &status) != 0) {
+    return ErrnoToStatus(errno, absl::StrCat("stat ", path_));
+  }
+  return atl::CheckOwner(status, path_);
+}
+
+absl::Status OpenDirectory::MakePrivateAgain() const {
+  struct stat status = {};
+  if (::fstat(fd_.get(), &status) != 0) {
+    return ErrnoToStatus(errno, absl::StrCat("stat ", path_));
+  }
+  if (status.st_uid == ::geteuid() && (status.st_mode & 077) != 0 &&
+      ::fchmod(fd_.get(), 0700) != 0) {
+    return ErrnoToStatus(errno, absl::StrCat("chmod ", path_));
+  }
+  return absl::OkStatus();
+}
+
 std::string OpenDirectory::PathOf(absl::string_view name) const {
   return absl::StrCat(path_, "/", name);
 }
@@ -120,12 +179,45 @@ absl::StatusOr<NameUse> OpenDirectory::FindUse(const std::string &name) const {
   return ErrnoToStatus(errno, absl::StrCat("stat ", PathOf(name)));
 }
 
+std::optional<struct stat> OpenDirectory::Look(const std::string &name) const {
+  struct stat status = {};
+  if (::fstatat(fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+    return std::nullopt;
+  }
+  return status;
+}
+
 absl::StatusOr<UniqueFd> OpenDirectory::OpenFile(const std::string &name,
                                                  int flags) const {
   UniqueFd fd(
       ::openat(fd_.get(), name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (fd.valid()) return fd;
+  if (errno == ELOOP) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        PathOf(name), " is a link, which is not followed: remove it, or give ",
+        "another directory than ", path_));
+  }
   return ErrnoToStatus(errno, absl::StrCat("open ", PathOf(name)));
+}
+
+absl::StatusOr<UniqueFd> OpenDirectory::OpenTrusted(const std::string &name,
+                                                    int flags) const {
+  // O_NONBLOCK: opening a pipe must not wait for its other end.
+  ASSIGN_OR_RETURN(UniqueFd fd, OpenFile(name, flags | O_NONBLOCK));
+  struct stat status = {};
+  if (::fstat(fd.get(), &status) != 0) {
+    return ErrnoToStatus(errno, absl::StrCat("stat ", PathOf(name)));
+  }
+  RETURN_IF_ERROR(atl::CheckOwner(status, PathOf(name)));
+  const bool writes = (flags & O_ACCMODE) != O_RDONLY;
+  if (!S_ISREG(status.st_mode) || (writes && status.st_nlink > 1)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        PathOf(name), " is ",
+        S_ISREG(status.st_mode) ? "also a file of another name"
+                                : "no regular file",
+        ": remove it, or give another directory than ", path_));
+  }
+  return fd;
 }
 
 absl::StatusOr<UniqueFd> OpenDirectory::OpenOwn(const std::string &name) const {
@@ -163,13 +255,34 @@ bool OpenDirectory::IsNamed(int fd, const std::string &name) const {
          open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
 
+// Not by its name, which may already be another file's.
+absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenDirectory::OpenForWrite(
+    int fd, const std::string &name) const {
+  return MakeNamedFile(file_system_.OpenForWrite(FdPath(fd)), FdPath(fd),
+                       PathOf(name));
+}
+
 absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenDirectory::Create(
     const std::string &name) {
   ASSIGN_OR_RETURN(const UniqueFd fd,
                    OpenFile(name, O_WRONLY | O_CREAT | O_EXCL));
-  // Not by its name, which may already be another file's.
-  return MakeNamedFile(file_system_.OpenForWrite(FdPath(fd.get())),
-                       FdPath(fd.get()), PathOf(name));
+  return OpenForWrite(fd.get(), name);
+}
+
+absl::Status OpenDirectory::Replace(const std::string &name,
+                                    absl::string_view bytes) {
+  const std::string temporary = absl::StrCat(name, ".", RandomId(), ".tmp");
+  absl::Status status;
+  {
+    ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file,
+                     Create(temporary));
+    status = file->WriteAt(0, bytes);
+    if (status.ok()) status = file->Sync();
+  }
+  if (status.ok()) status = Rename(temporary, name);
+  if (status.ok()) return Sync();
+  Remove(temporary).IgnoreError();
+  return status;
 }
 
 absl::Status OpenDirectory::Rename(const std::string &from,

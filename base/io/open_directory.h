@@ -9,8 +9,11 @@
 
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,12 +40,36 @@ class OpenDirectory {
   static absl::StatusOr<std::unique_ptr<OpenDirectory>> Open(
       FileSystem &file_system, const std::string &path);
 
+  // The same for a directory that this program fills: made with mode 0700, and
+  // refused if its owner is not trusted. Errors as MakePrivateDirectory.
+  static absl::StatusOr<std::unique_ptr<OpenDirectory>> MakePrivate(
+      FileSystem &file_system, const std::string &path);
+
+  // Opens a directory in this one. Its owner must be trusted
+  // (private_directory.h), or FAILED_PRECONDITION, as for a link.
+  absl::StatusOr<std::unique_ptr<OpenDirectory>> OpenSubdirectory(
+      const std::string &name) const;
+  // The same; makes it, with mode 0700, if it is missing.
+  absl::StatusOr<std::unique_ptr<OpenDirectory>> MakeSubdirectory(
+      const std::string &name) const;
+
   std::string PathOf(absl::string_view name) const;
+  // FAILED_PRECONDITION: the directory's owner is not trusted.
+  absl::Status CheckOwner() const;
+  // Takes all access from others, if the directory is this user's.
+  absl::Status MakePrivateAgain() const;
 
   absl::StatusOr<NameUse> FindUse(const std::string &name) const;
+  // Of a link itself. nullopt: there is none, or it cannot be read.
+  std::optional<struct stat> Look(const std::string &name) const;
   // openat(2), with O_NOFOLLOW and O_CLOEXEC. A new file has mode 0644 without
-  // the umask's bits.
+  // the umask's bits. FAILED_PRECONDITION: it is a link.
   absl::StatusOr<UniqueFd> OpenFile(const std::string &name, int flags) const;
+  // The same. FAILED_PRECONDITION: also if it is no regular file, its owner is
+  // not trusted, or `flags` allow to write and it has a second name, which
+  // another user may have given to a file of this one.
+  absl::StatusOr<UniqueFd> OpenTrusted(const std::string &name,
+                                       int flags) const;
   // Opens a file for reading. FAILED_PRECONDITION: it is not kFile.
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForRead(
       const std::string &name) const;
@@ -53,9 +80,15 @@ class OpenDirectory {
   // True if `name` is the open file `fd`.
   bool IsNamed(int fd, const std::string &name) const;
 
+  // A file of OpenFile, open for writing; its errors name `name`.
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
+      int fd, const std::string &name) const;
   // Makes a file and opens it for writing. ALREADY_EXISTS: the name is in use.
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> Create(
       const std::string &name);
+  // Writes a new file, durably, and gives it the name. A link there is
+  // replaced, not followed. A crash may leave NAME.ID.tmp.
+  absl::Status Replace(const std::string &name, absl::string_view bytes);
   absl::Status Rename(const std::string &from, const std::string &to);
   absl::Status Remove(const std::string &name);
   absl::StatusOr<std::vector<std::string>> List() const;

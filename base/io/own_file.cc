@@ -1,9 +1,7 @@
 #include "base/io/own_file.h"
 
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -11,8 +9,8 @@
 #include "absl/strings/strip.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
+#include "base/io/private_directory.h"
 #include "base/random_id/random_id.h"
-#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 
 namespace atl {
@@ -73,14 +71,7 @@ void RemoveTemporaries(FileSystem &file_system, const std::string &path) {
 
 absl::Status ReplaceFile(FileSystem &file_system, const std::string &path,
                          absl::string_view bytes) {
-  std::string to = path;
-  std::error_code error;
-  if (std::filesystem::is_symlink(path, error)) {
-    to = std::filesystem::weakly_canonical(path, error).string();
-    if (error) {
-      return ErrnoToStatus(error.value(), absl::StrCat("follow ", path));
-    }
-  }
+  ASSIGN_OR_RETURN(const std::string to, FollowTrustedLinks(path));
   return Replace(file_system, to, absl::MakeConstSpan(&bytes, 1));
 }
 
@@ -92,14 +83,17 @@ absl::Status ReplaceOwnFile(FileSystem &file_system, const std::string &path,
 
 absl::Status WritePortFile(const std::string &path, absl::string_view text) {
   FileSystem &files = PosixFileSystem();
+  ASSIGN_OR_RETURN(const std::string to, FollowTrustedLinks(path));
   const absl::StatusOr<std::string> before =
-      ReadFile(files, path, kPortTextBytesMax);
+      ReadFile(files, to, kPortTextBytesMax);
   if (!absl::IsNotFound(before.status()) &&
       !(before.ok() && IsPortText(*before))) {
     return absl::AlreadyExistsError(absl::StrCat(
         path, " exists and is no port file: give another path, or remove it"));
   }
-  return ReplaceFile(files, path, absl::StrCat(text, "\n"));
+  const std::string line = absl::StrCat(text, "\n");
+  const absl::string_view piece = line;
+  return Replace(files, to, absl::MakeConstSpan(&piece, 1));
 }
 
 }  // namespace atl

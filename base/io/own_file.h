@@ -16,8 +16,10 @@
 namespace atl {
 
 // As WriteFileAtomically, but the temporary file has a random name in the same
-// directory, so PATH.tmp stays as it is. Follows a link. A crash may leave the
-// temporary file.
+// directory, so PATH.tmp stays as it is. Follows a link of this user or root. A
+// crash may leave the temporary file.
+//
+// FAILED_PRECONDITION, NOT_OURS: it is a link of another user.
 absl::Status ReplaceFile(FileSystem &file_system, const std::string &path,
                          absl::string_view bytes);
 
@@ -30,7 +32,7 @@ absl::Status ReplaceOwnFile(FileSystem &file_system, const std::string &path,
 // ReplaceFile for the --port-file of a program: `text` is "PORT" or
 // "HOST:PORT".
 //
-// ALREADY_EXISTS: the file exists and is no port file.
+// ALREADY_EXISTS: the file exists and is no port file. Others as ReplaceFile.
 absl::Status WritePortFile(const std::string &path, absl::string_view text);
 
 }  // namespace atl

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status/annotate.h"
 
 namespace atl {
@@ -23,6 +24,21 @@ namespace {
 
 absl::Status LastError(absl::string_view verb, const std::string& path) {
   return ErrnoToStatus(errno, absl::StrCat(verb, " ", path));
+}
+
+// Another user may have put a link in the place of a file to write. An open
+// descriptor of this process is named by a link of the kernel.
+int NoFollow(const std::string& path) {
+  absl::string_view number = path;
+  const bool is_open = absl::ConsumePrefix(&number, "/proc/self/fd/") &&
+                       number.find('/') == absl::string_view::npos;
+  return is_open ? 0 : O_NOFOLLOW;
+}
+
+absl::Status OpenError(const std::string& path) {
+  if (errno != ELOOP) return LastError("open", path);
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, " is a link, which is not followed: remove it"));
 }
 
 class PosixFile : public RandomAccessFile {
@@ -168,7 +184,7 @@ class Posix : public FileSystem {
 
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
       const std::string& path) override {
-    return Open(path, O_RDWR | O_CREAT);
+    return Open(path, O_RDWR | O_CREAT | NoFollow(path));
   }
 
   absl::Status Rename(const std::string& from, const std::string& to) override {
@@ -220,8 +236,9 @@ class Posix : public FileSystem {
 
   absl::StatusOr<std::unique_ptr<FileLock>> Lock(
       const std::string& path) override {
-    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0) return LastError("open", path);
+    const int fd = open(
+        path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | NoFollow(path), 0644);
+    if (fd < 0) return OpenError(path);
     auto lock = std::make_unique<PosixLock>(fd);
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) return lock;
     if (errno == EWOULDBLOCK) {
@@ -235,7 +252,7 @@ class Posix : public FileSystem {
   static absl::StatusOr<std::unique_ptr<RandomAccessFile>> Open(
       const std::string& path, int flags) {
     const int fd = open(path.c_str(), flags | O_CLOEXEC, 0644);
-    if (fd < 0) return LastError("open", path);
+    if (fd < 0) return OpenError(path);
     return std::make_unique<PosixFile>(fd, path, (flags & O_RDWR) != 0);
   }
 };

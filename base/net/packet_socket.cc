@@ -10,6 +10,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/io/files.h"
+#include "base/io/private_directory.h"
 #include "base/net/socket.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -34,6 +36,16 @@ absl::StatusOr<UniqueFd> MakeSocket() {
   UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoToStatus(errno, "socket");
   return fd;
+}
+
+// The owner of the socket's directory could put another socket there.
+absl::Status CheckDirectory(const std::string& path) {
+  const std::string directory = ParentDirectory(path);
+  struct stat status = {};
+  if (::stat(directory.c_str(), &status) != 0) {
+    return ErrnoToStatus(errno, directory);
+  }
+  return CheckOwner(status, directory);
 }
 
 // Removes a socket on which no process listens.
@@ -157,6 +169,7 @@ absl::StatusOr<std::string> PacketSocket::Receive() {
 absl::StatusOr<std::unique_ptr<PacketListener>> PacketListener::Listen(
     const std::string& path) {
   ASSIGN_OR_RETURN(const sockaddr_un address, MakeAddress(path));
+  RETURN_IF_ERROR(CheckDirectory(path));
   RETURN_IF_ERROR(RemoveStale(path, address));
   ASSIGN_OR_RETURN(UniqueFd fd, MakeSocket());
   // The mode holds from the first moment; this runs before other threads.

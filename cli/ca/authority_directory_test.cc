@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "base/io/private_directory.h"
 #include "base/rpc/certificates/authority.h"
 #include "base/rpc/certificates/tls.h"
 #include "cli/ca/ca_files.h"

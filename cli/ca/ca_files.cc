@@ -1,7 +1,6 @@
 #include "cli/ca/ca_files.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -63,25 +62,6 @@ absl::Status WriteFileIn(const std::string& directory, absl::string_view name,
   if (status.ok()) return fs.SyncDirectory(directory);
   ::unlink(temporary.c_str());
   return status;
-}
-
-absl::Status MakePrivateDirectory(const std::string& path) {
-  RETURN_IF_ERROR(PosixFileSystem().CreateDirectories(ParentDirectory(path)));
-  const bool made = ::mkdir(path.c_str(), 0700) == 0;
-  if (!made && errno != EEXIST) {
-    return ErrnoToStatus(errno, absl::StrCat("make directory ", path));
-  }
-  // A power cut must not lose the directory with its files.
-  std::string parent = path;
-  for (int level = 0; level < 2; ++level) {
-    parent = ParentDirectory(parent);
-    const absl::Status synced = PosixFileSystem().SyncDirectory(parent);
-    // Inside a sandbox parents cannot be read: `path` was made, and synced,
-    // before.
-    if (!made && absl::IsPermissionDenied(synced)) continue;
-    RETURN_IF_ERROR(synced);
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace atl::cli

@@ -8,8 +8,8 @@
 //                  ca.crt                          the CA that its owner trusts
 //                  island-ca.crt, island-ca.key    for owners that need them
 //
-// A key and a token have the mode 0600, a directory that is made here 0700.
-// Each file appears whole.
+// A key and a token have the mode 0600, their directory 0700
+// (base/io/private_directory.h). Each file appears whole.
 
 #pragma once
 
@@ -43,9 +43,5 @@ absl::StatusOr<std::string> ReadFileIn(const std::string& directory,
 // ".token", ".service" or ".consent" and else 0644, holds from the first byte.
 absl::Status WriteFileIn(const std::string& directory, absl::string_view name,
                          absl::string_view text);
-
-// Makes the directory for its owner alone, unless it exists; its parents as
-// usual.
-absl::Status MakePrivateDirectory(const std::string& path);
 
 }  // namespace atl::cli

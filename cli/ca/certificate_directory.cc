@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/io/private_directory.h"
 #include "base/layout/ids.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/certificates/authority.h"

@@ -15,6 +15,7 @@
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "base/failpoint/failpoint.h"
 #include "base/flags/program_flags.h"
+#include "base/io/private_directory.h"
 #include "base/layout/ids.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
@@ -388,6 +389,10 @@ absl::Status Join(Context& context, JoinOptions options) {
     options.work_directory =
         absl::StrCat(context.state_directory, "/islands/", options.run_id, "/",
                      options.island_id);
+  }
+  // Once: inside the sandbox this program runs a second time.
+  if (!sandbox.is_inside) {
+    RETURN_IF_ERROR(PrepareDataDirectory(options.work_directory));
   }
   worker::RunIslandOptions island = IslandOptions(context, options, security);
   // Nothing of the run has been opened yet.

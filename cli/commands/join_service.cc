@@ -19,6 +19,7 @@
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
+#include "base/io/private_directory.h"
 #include "base/io/unique_fd.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"

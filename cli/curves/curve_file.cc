@@ -1,14 +1,19 @@
 #include "cli/curves/curve_file.h"
 
+#include <string>
+#include <utility>
+
 #include "base/io/files.h"
 #include "base/io/own_file.h"
+#include "base/io/private_directory.h"
 #include "base/status/status_macros.h"
 
 namespace atl::cli {
 
 absl::StatusOr<std::unique_ptr<CurveFile>> CurveFile::Open(
     FileSystem& file_system, const std::string& path) {
-  std::unique_ptr<CurveFile> file(new CurveFile(file_system, path));
+  ASSIGN_OR_RETURN(std::string to, FollowTrustedLinks(path));
+  std::unique_ptr<CurveFile> file(new CurveFile(file_system, std::move(to)));
   RETURN_IF_ERROR(file->Open());
   return file;
 }

@@ -20,8 +20,8 @@ class CurveFile {
   // Opens or creates `path`, and locks it until the object is destroyed.
   // `file_system` outlives this.
   //
-  // FAILED_PRECONDITION: another process has locked it. Others: as the file
-  // system's.
+  // FAILED_PRECONDITION: another process has locked it, or `path` is a link of
+  // another user. Others: as the file system's.
   static absl::StatusOr<std::unique_ptr<CurveFile>> Open(
       FileSystem& file_system, const std::string& path);
 

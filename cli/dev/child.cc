@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/io/unique_fd.h"
 
 namespace atl::cli {
 namespace {
@@ -69,7 +70,9 @@ absl::Status Child::Start() {
         absl::StrCat(command[0], ": ", ::strerror(errno)));
   }
   const int log_fd = ::open(options_.log_path.c_str(),
-                            O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+                            O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW |
+                                O_CLOEXEC,
+                            0644);
   if (log_fd < 0) {
     return absl::InternalError(
         absl::StrCat(options_.log_path, ": ", ::strerror(errno)));
@@ -88,8 +91,20 @@ absl::Status Child::Start() {
   }
   pid_ = pid;
   ++start_count_;
-  std::ofstream(options_.pid_path, std::ios::trunc) << pid << "\n";
-  return absl::OkStatus();
+  return WritePid();
+}
+
+absl::Status Child::WritePid() const {
+  const UniqueFd fd(::open(
+      options_.pid_path.c_str(),
+      O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
+  const std::string text = absl::StrCat(pid_, "\n");
+  if (fd.valid() && ::write(fd.get(), text.data(), text.size()) ==
+                        static_cast<ssize_t>(text.size())) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(
+      absl::StrCat(options_.pid_path, ": ", ::strerror(errno)));
 }
 
 std::optional<ChildExit> Child::Poll() {

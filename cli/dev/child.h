@@ -74,7 +74,7 @@ class Child {
   // Starts the child. Requires: not running.
   //
   // NOT_FOUND: no executable program at the path. INTERNAL: the log cannot be
-  // opened. RESOURCE_EXHAUSTED: fork failed.
+  // opened or the pid not written; neither may be a link. RESOURCE_EXHAUSTED: fork failed.
   absl::Status Start();
 
   // Returns how the child ended, once, if it has ended. Does not wait.
@@ -89,6 +89,8 @@ class Child {
   std::string LogTail(int line_count) const;
 
  private:
+  absl::Status WritePid() const;
+
   Options options_;
   pid_t pid_ = 0;
   int start_count_ = 0;

@@ -5,18 +5,20 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/io/files.h"
 #include "base/io/posix_file_system.h"
+#include "base/io/private_directory.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "cli/output/error.h"
 #include "cli/output/output.h"
@@ -24,18 +26,14 @@
 namespace atl::cli {
 namespace {
 
-absl::Status MakeDirectories(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (!error) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat("cannot create ", path, ": ", error.message()));
-}
+constexpr int64_t kReadBytesMax = 1 << 20;
 
 // The text at `key` of a JSON file; empty if the file or the key is missing.
-std::string ReadJsonText(const std::string& path, const char* key) {
-  std::ifstream file(path);
-  const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+std::string ReadJsonText(const OpenDirectory& directory, const char* name,
+                         const char* key) {
+  const Json json =
+      Json::parse(directory.Read(name, kReadBytesMax).value_or(""), nullptr,
+                  /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains(key) || !json[key].is_string()) {
     return "";
   }
@@ -43,9 +41,9 @@ std::string ReadJsonText(const std::string& path, const char* key) {
 }
 
 // Checks that the directory is empty, or of this run.
-absl::Status CheckOwner(const std::string& path, absl::string_view run_id) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                   PosixFileSystem().List(path));
+absl::Status CheckRun(const OpenDirectory& directory, const std::string& path,
+                      absl::string_view run_id) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, directory.List());
   const auto has = [&](absl::string_view name) {
     return absl::c_linear_search(names, name);
   };
@@ -53,12 +51,12 @@ absl::Status CheckOwner(const std::string& path, absl::string_view run_id) {
   if (names.empty() || (names.size() == 1 && has("lock"))) {
     return absl::OkStatus();
   }
-  std::string owner;
-  std::ifstream(absl::StrCat(path, "/run")) >> owner;
+  std::string owner(absl::StripAsciiWhitespace(
+      directory.Read("run", kReadBytesMax).value_or("")));
   if (owner.empty() && has("lock") && has("coordinator")) {
-    owner = ReadJsonText(absl::StrCat(path, "/endpoints.json"), "run");
+    owner = ReadJsonText(directory, "endpoints.json", "run");
     if (owner.empty()) {
-      owner = ReadJsonText(absl::StrCat(path, "/result.json"), "run_id");
+      owner = ReadJsonText(directory, "result.json", "run_id");
     }
     // It ended before its servers served.
     if (owner.empty()) return absl::OkStatus();
@@ -86,18 +84,20 @@ absl::StatusOr<std::unique_ptr<DevDirectory>> DevDirectory::Open(
   std::error_code error;
   const std::string absolute =
       std::filesystem::absolute(path, error).lexically_normal().string();
-  if (absl::Status made = MakeDirectories(absolute); !made.ok()) return made;
-  RETURN_IF_ERROR(CheckOwner(absolute, run_id));
-  const std::string lock_path = absl::StrCat(absolute, "/lock");
-  const int fd = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) {
-    return absl::InternalError(
-        absl::StrCat("cannot write ", lock_path, ": ", ::strerror(errno)));
+  ASSIGN_OR_RETURN(std::unique_ptr<OpenDirectory> opened,
+                   OpenDirectory::MakePrivate(PosixFileSystem(), absolute));
+  RETURN_IF_ERROR(CheckRun(*opened, absolute, run_id));
+  RETURN_IF_ERROR(opened->MakePrivateAgain());
+  // The programs find their directories by path.
+  const std::string real = std::filesystem::canonical(absolute, error).string();
+  if (error) {
+    return ErrnoToStatus(error.value(), absl::StrCat("follow ", absolute));
   }
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    std::string holder;
-    std::ifstream(lock_path) >> holder;
-    ::close(fd);
+  RETURN_IF_ERROR(CheckPathOwners(real));
+  ASSIGN_OR_RETURN(UniqueFd fd, opened->OpenTrusted("lock", O_RDWR | O_CREAT));
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    const std::string holder(absl::StripAsciiWhitespace(
+        opened->Read("lock", kReadBytesMax).value_or("")));
     return WithHint(WithReason(absl::AlreadyExistsError(absl::StrCat(
                                    "another `atoll dev up` (process ", holder,
                                    ") runs in ", absolute)),
@@ -105,21 +105,17 @@ absl::StatusOr<std::unique_ptr<DevDirectory>> DevDirectory::Open(
                     "Stop it with Ctrl-C, or give another --dir.");
   }
   const std::string pid = absl::StrCat(::getpid(), "\n");
-  if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, pid.data(), pid.size(), 0) !=
-                                     static_cast<ssize_t>(pid.size())) {
-    ::close(fd);
-    return absl::InternalError(
-        absl::StrCat("cannot write ", lock_path, ": ", ::strerror(errno)));
+  if (::ftruncate(fd.get(), 0) != 0 ||
+      ::pwrite(fd.get(), pid.data(), pid.size(), 0) !=
+          static_cast<ssize_t>(pid.size())) {
+    return ErrnoToStatus(errno, absl::StrCat("write ", opened->PathOf("lock")));
   }
-  std::unique_ptr<DevDirectory> directory(new DevDirectory(absolute, fd));
   // Another process may have taken it before the lock was ours.
-  RETURN_IF_ERROR(CheckOwner(absolute, run_id));
-  RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), directory->File("run"),
-                                      absl::StrCat(run_id, "\n")));
-  return directory;
+  RETURN_IF_ERROR(CheckRun(*opened, absolute, run_id));
+  RETURN_IF_ERROR(opened->Replace("run", absl::StrCat(run_id, "\n")));
+  return std::unique_ptr<DevDirectory>(
+      new DevDirectory(real, std::move(opened), std::move(fd)));
 }
-
-DevDirectory::~DevDirectory() { ::close(lock_fd_); }
 
 std::string DevDirectory::File(absl::string_view name) const {
   return absl::StrCat(path_, "/", name);
@@ -127,9 +123,8 @@ std::string DevDirectory::File(absl::string_view name) const {
 
 absl::StatusOr<std::string> DevDirectory::MakeChildDirectory(
     absl::string_view name) const {
-  const std::string path = File(name);
-  if (absl::Status made = MakeDirectories(path); !made.ok()) return made;
-  return path;
+  RETURN_IF_ERROR(opened_->MakeSubdirectory(std::string(name)).status());
+  return File(name);
 }
 
 int ReadPortFile(const std::string& path) {

@@ -10,6 +10,9 @@
 //   DIR/export/            the model at the end
 //   DIR/validation.bin     the held-out tokens
 //
+// It and the directories in it have mode 0700. No file in it is opened through
+// a link.
+//
 // Thread-compatible.
 
 #pragma once
@@ -21,6 +24,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/io/open_directory.h"
+#include "base/io/unique_fd.h"
 
 namespace atl::cli {
 
@@ -32,15 +37,15 @@ class DevDirectory {
   //
   // ALREADY_EXISTS: another process holds the lock; the message has its pid.
   // DIRECTORY_OF_OTHER_RUN: it is of another run. NOT_OURS: it has files, and
-  // no `atoll dev up` made it. The latter two leave it unchanged. INTERNAL: the
-  // directory cannot be created or written.
+  // no `atoll dev up` made it. The latter two leave it unchanged.
+  // FAILED_PRECONDITION, NOT_OURS: another user controls the directory, one
+  // above it, or its lock. Others: of the file system.
   static absl::StatusOr<std::unique_ptr<DevDirectory>> Open(
       const std::string& path, absl::string_view run_id);
-  ~DevDirectory();
   DevDirectory(const DevDirectory&) = delete;
   DevDirectory& operator=(const DevDirectory&) = delete;
 
-  // Absolute.
+  // Absolute, without links.
   const std::string& path() const { return path_; }
 
   std::string File(absl::string_view name) const;
@@ -49,11 +54,15 @@ class DevDirectory {
   absl::StatusOr<std::string> MakeChildDirectory(absl::string_view name) const;
 
  private:
-  DevDirectory(std::string path, int lock_fd)
-      : path_(std::move(path)), lock_fd_(lock_fd) {}
+  DevDirectory(std::string path, std::unique_ptr<OpenDirectory> opened,
+               UniqueFd lock)
+      : path_(std::move(path)),
+        opened_(std::move(opened)),
+        lock_(std::move(lock)) {}
 
-  std::string path_;
-  int lock_fd_;
+  const std::string path_;
+  const std::unique_ptr<OpenDirectory> opened_;
+  const UniqueFd lock_;  // Holds the lock.
 };
 
 // The port in a port file ("4711" or "host:4711"); 0 if it has none yet.

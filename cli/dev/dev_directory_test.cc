@@ -61,6 +61,49 @@ TEST_F(DevDirectoryTest, IsNotADirectoryOfAPerson) {
   EXPECT_FALSE(std::filesystem::exists(path_ + "/lock"));
 }
 
+TEST_F(DevDirectoryTest, IsForItsOwnerAlone) {
+  std::filesystem::create_directories(path_ + "/coordinator");
+  auto directory = DevDirectory::Open(path_, "run");
+  ASSERT_FALSE(directory.ok());  // Not empty.
+  std::filesystem::remove(path_ + "/coordinator");
+  directory = DevDirectory::Open(path_, "run");
+  ASSERT_TRUE(directory.ok()) << directory.status();
+  ASSERT_TRUE((*directory)->MakeChildDirectory("coordinator").ok());
+  for (const char* name : {"", "/coordinator"}) {
+    EXPECT_EQ(static_cast<int>(
+                  std::filesystem::status(path_ + name).permissions()),
+              0700);
+  }
+}
+
+TEST_F(DevDirectoryTest, FollowsNoLinkInIt) {
+  ASSERT_TRUE(DevDirectory::Open(path_, "run").ok());
+  const std::string secret = path_ + "-secret";
+  std::ofstream(secret) << "of a person";
+  std::filesystem::remove(path_ + "/lock");
+  std::filesystem::create_symlink(secret, path_ + "/lock");
+  EXPECT_FALSE(DevDirectory::Open(path_, "run").ok());
+  std::filesystem::remove(path_ + "/lock");
+  std::ofstream(path_ + "/lock") << "1";
+  auto directory = DevDirectory::Open(path_, "run");
+  ASSERT_TRUE(directory.ok()) << directory.status();
+  std::filesystem::create_directory_symlink("/", path_ + "/server-0");
+  EXPECT_FALSE((*directory)->MakeChildDirectory("server-0").ok());
+  std::ifstream file(secret);
+  std::string text;
+  std::getline(file, text);
+  EXPECT_EQ(text, "of a person");
+  std::filesystem::remove(secret);
+}
+
+TEST_F(DevDirectoryTest, IsNotOfAnotherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  std::filesystem::create_directories(path_);
+  ASSERT_EQ(::chown(path_.c_str(), 1, -1), 0);
+  EXPECT_EQ(GetReason(DevDirectory::Open(path_, "run").status()), "NOT_OURS");
+  EXPECT_TRUE(std::filesystem::is_empty(path_));
+}
+
 TEST_F(DevDirectoryTest, APortFileIsReadOnceItsLineIsWhole) {
   auto directory = DevDirectory::Open(path_, "run");
   ASSERT_TRUE(directory.ok());

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "base/host_port/host_port.h"
 #include "base/io/posix_file_system.h"
+#include "base/io/private_directory.h"
 #include "base/layout/ids.h"
 #include "base/obs/log.h"
 #include "base/rpc/certificates/authority.h"
@@ -100,7 +101,8 @@ absl::StatusOr<v1::Enrolled> TakeEnrolled(
 // Held while an enrolment's files are written; two programs may share them.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory) {
   const std::string path = FileIn(directory, "lock");
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC,
+                     0600));
   if (!fd.valid()) return ErrnoToStatus(errno, path);
   // A gate answers within seconds, so the other one does not hold it for long.
   if (::flock(fd.get(), LOCK_EX) != 0) return ErrnoToStatus(errno, path);

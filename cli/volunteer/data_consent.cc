@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/io/private_directory.h"
 #include "base/io/unique_fd.h"
 #include "base/status/status_macros.h"
 #include "cli/ca/ca_files.h"
@@ -35,7 +36,8 @@ absl::Status Update(const std::string& config_directory, Change change) {
   // Another program holds the lock for a moment at most.
   const std::string lock_path = FileIn(config_directory, "data.lock");
   const UniqueFd lock(
-      ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+      ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC,
+             0600));
   if (!lock.valid() || ::flock(lock.get(), LOCK_EX) != 0) {
     return absl::ErrnoToStatus(errno, lock_path);
   }

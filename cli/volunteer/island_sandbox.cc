@@ -15,9 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/io/posix_file_system.h"
+#include "base/io/private_directory.h"
 #include "base/obs/log.h"
 #include "base/sandbox/landlock.h"
-#include "cli/ca/ca_files.h"
 #include "cli/output/error.h"
 
 namespace atl::cli {

@@ -12,12 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/codec/sha256.h"
 #include "base/io/posix_file_system.h"
+#include "base/io/private_directory.h"
 #include "base/net/socket.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
-#include "cli/ca/ca_files.h"
 #include "cli/output/error.h"
 
 namespace atl::cli {

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/io/private_directory.h"
 #include "base/object_store/object_store.h"
 #include "base/status/status_macros.h"
 #include "cli/ca/ca_files.h"

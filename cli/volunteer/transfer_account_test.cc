@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/io/private_directory.h"
 #include "base/object_store/object_store.h"
 #include "cli/ca/ca_files.h"
 #include "gtest/gtest.h"

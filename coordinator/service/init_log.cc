@@ -7,7 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/io/private_directory.h"
 #include "base/random_id/random_id.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/coordinator.h"
 #include "coordinator/store/rocksdb_store.h"
@@ -63,6 +65,7 @@ absl::StatusOr<InitResult> InitLog(const InitSpec& spec, const Clock& clock) {
   if (const auto there = RocksDbStore::OpenToRead(spec.data_dir); there.ok()) {
     return Found(spec, **there);
   }
+  RETURN_IF_ERROR(Annotate(PrepareDataDirectory(spec.data_dir), "--data-dir"));
   ASSIGN_OR_RETURN(const std::unique_ptr<RocksDbStore> store,
                    RocksDbStore::Create(spec.data_dir));
   const absl::Time now = clock.Now();

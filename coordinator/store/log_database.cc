@@ -75,7 +75,7 @@ int64_t FindWal(rocksdb::DB& db) {
 
 absl::StatusOr<int> LockDirectory(const std::string& directory) {
   const std::string path = directory + "/lock";
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (fd < 0) return ErrnoToStatus(errno, absl::StrCat("open ", path));
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;

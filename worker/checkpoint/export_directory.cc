@@ -162,7 +162,9 @@ absl::Status ExportDirectory::MakeDirectory(FileSystem &file_system) {
   RETURN_IF_ERROR(file_system.CreateDirectories(directory_));
   made_directory_ = !is_there;
   ASSIGN_OR_RETURN(opened_, OpenDirectory::Open(file_system, directory_));
-  return absl::OkStatus();
+  // Its owner could replace the files of the export.
+  return opened_->CheckOwner().ok() ? absl::OkStatus()
+                                    : OfAnotherUser(directory_);
 }
 
 absl::Status ExportDirectory::Lock() {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,7 +15,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/io/files.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -26,18 +26,18 @@ constexpr char kPartEnd[] = ".part";
 // Tries to lock a name that others rename or remove at the same time.
 constexpr int kLockTries = 10;
 
-// Returns whether `path` still names the open file.
-bool IsNamed(int fd, const std::string& path) {
-  struct stat open = {}, named = {};
-  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         open.st_ino == named.st_ino && open.st_dev == named.st_dev;
-}
+constexpr char kManifests[] = "manifests";
 
 struct Entry {
-  std::string path;
+  std::string directory;
+  std::string name;
   int64_t size_bytes = 0;
   timespec last_use = {};
 };
+
+std::string DirectoryOf(const ManifestFile& file) {
+  return file.sha256.substr(0, 2);
+}
 
 // True for what a cache names its files and parts: nothing else is its own, even
 // in a directory that holds other files.
@@ -51,26 +51,19 @@ bool IsEntryName(absl::string_view directory, absl::string_view file) {
 }
 
 // All files and parts, the least recently used first.
-std::vector<Entry> ListEntries(FileSystem& files,
-                               const std::string& directory) {
+std::vector<Entry> ListEntries(const OpenDirectory& cache) {
   std::vector<Entry> entries;
   for (const std::string& name :
-       files.List(directory).value_or(std::vector<std::string>())) {
+       cache.List().value_or(std::vector<std::string>())) {
     if (name.size() != 2) continue;
-    const std::string below = absl::StrCat(directory, "/", name);
+    const auto below = cache.OpenSubdirectory(name);
+    if (!below.ok()) continue;
     for (const std::string& file :
-         files.List(below).value_or(std::vector<std::string>())) {
+         (*below)->List().value_or(std::vector<std::string>())) {
       if (!IsEntryName(name, file)) continue;
-      Entry entry;
-      entry.path = absl::StrCat(below, "/", file);
-      struct stat status = {};
-      if (::lstat(entry.path.c_str(), &status) != 0 ||
-          !S_ISREG(status.st_mode)) {
-        continue;
-      }
-      entry.size_bytes = status.st_size;
-      entry.last_use = status.st_mtim;
-      entries.push_back(std::move(entry));
+      const std::optional<struct stat> status = (*below)->Look(file);
+      if (!status.has_value() || !S_ISREG(status->st_mode)) continue;
+      entries.push_back({name, file, status->st_size, status->st_mtim});
     }
   }
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
@@ -81,24 +74,25 @@ std::vector<Entry> ListEntries(FileSystem& files,
 }
 
 // Removes a file that is not in use. False: it is in use, or already gone.
-bool RemoveUnused(FileSystem& files, const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  return fd.valid() && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 &&
-         IsNamed(fd.get(), path) && files.Remove(path).ok();
+bool RemoveUnused(const OpenDirectory& cache, const Entry& entry) {
+  const auto directory = cache.OpenSubdirectory(entry.directory);
+  if (!directory.ok()) return false;
+  const auto fd = (*directory)->OpenTrusted(entry.name, O_RDONLY);
+  return fd.ok() && ::flock(fd->get(), LOCK_EX | LOCK_NB) == 0 &&
+         (*directory)->IsNamed(fd->get(), entry.name) &&
+         (*directory)->Remove(entry.name).ok();
 }
 
 }  // namespace
 
-std::string PartFile::part_path() const {
-  return absl::StrCat(path_, kPartEnd);
+std::string PartFile::part_name() const {
+  return absl::StrCat(file_.sha256, kPartEnd);
 }
 
 absl::StatusOr<bool> PartFile::TryLock() {
   const std::string path = part_path();
-  locked_ = UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!locked_.valid()) {
-    return ErrnoToStatus(errno, absl::StrCat("open ", path));
-  }
+  ASSIGN_OR_RETURN(locked_,
+                   directory_->OpenTrusted(part_name(), O_RDWR | O_CREAT));
   if (::flock(locked_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) {
       return ErrnoToStatus(errno, absl::StrCat("lock ", path));
@@ -106,7 +100,7 @@ absl::StatusOr<bool> PartFile::TryLock() {
     return absl::UnavailableError(
         absl::StrCat("another process writes ", path));
   }
-  return IsNamed(locked_.get(), path);
+  return directory_->IsNamed(locked_.get(), part_name());
 }
 
 // Hashes the bytes that an earlier writer left.
@@ -153,44 +147,43 @@ absl::Status PartFile::Check() {
 
 absl::StatusOr<std::shared_ptr<const DataFileReader>> PartFile::Commit() {
   RETURN_IF_ERROR(out_->Sync());
-  RETURN_IF_ERROR(files_.Rename(part_path(), path_));
-  RETURN_IF_ERROR(files_.SyncDirectory(ParentDirectory(path_)));
+  RETURN_IF_ERROR(directory_->Rename(part_name(), file_.sha256));
+  RETURN_IF_ERROR(directory_->Sync());
   // The lock becomes that of a reader.
   if (::flock(locked_.get(), LOCK_SH | LOCK_NB) != 0) {
-    return ErrnoToStatus(errno, absl::StrCat("lock ", path_));
+    return ErrnoToStatus(errno, absl::StrCat("lock ", path()));
   }
-  return std::make_shared<const DataFileReader>(std::move(locked_), path_);
+  return std::make_shared<const DataFileReader>(std::move(locked_), path());
 }
 
 absl::StatusOr<std::unique_ptr<ShardCache>> ShardCache::Open(
     std::string directory, int64_t bytes_max, FileSystem& files) {
-  RETURN_IF_ERROR(files.CreateDirectories(directory));
-  return std::unique_ptr<ShardCache>(
-      new ShardCache(std::move(directory), bytes_max, files));
-}
-
-std::string ShardCache::PathOf(const ManifestFile& file) const {
-  return absl::StrCat(directory_, "/", file.sha256.substr(0, 2), "/",
-                      file.sha256);
+  ASSIGN_OR_RETURN(std::unique_ptr<OpenDirectory> opened,
+                   OpenDirectory::MakePrivate(files, directory));
+  return std::unique_ptr<ShardCache>(new ShardCache(
+      std::move(directory), std::move(opened), bytes_max, files));
 }
 
 absl::StatusOr<std::shared_ptr<const DataFileReader>> ShardCache::Find(
     const ManifestFile& file) {
-  const std::string path = PathOf(file);
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) {
-    if (errno == ENOENT) return nullptr;
-    return ErrnoToStatus(errno, absl::StrCat("open ", path));
-  }
+  const auto directory = opened_->OpenSubdirectory(DirectoryOf(file));
+  if (absl::IsNotFound(directory.status())) return nullptr;
+  RETURN_IF_ERROR(directory.status());
+  absl::StatusOr<UniqueFd> fd =
+      (*directory)->OpenTrusted(file.sha256, O_RDONLY);
+  if (absl::IsNotFound(fd.status())) return nullptr;
+  RETURN_IF_ERROR(fd.status());
+  const std::string path = (*directory)->PathOf(file.sha256);
   // An exclusive lock is short: it renames or removes the file.
   struct stat status = {};
-  if (::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 || !IsNamed(fd.get(), path) ||
-      ::fstat(fd.get(), &status) != 0) {
+  if (::flock(fd->get(), LOCK_SH | LOCK_NB) != 0 ||
+      !(*directory)->IsNamed(fd->get(), file.sha256) ||
+      ::fstat(fd->get(), &status) != 0) {
     return nullptr;
   }
-  ::futimens(fd.get(), nullptr);  // A failure costs only the order of removal.
+  ::futimens(fd->get(), nullptr);  // A failure costs only the order of removal.
   const auto reader =
-      std::make_shared<const DataFileReader>(std::move(fd), path);
+      std::make_shared<const DataFileReader>(*std::move(fd), path);
   absl::StatusOr<std::string> sha256 =
       status.st_size == file.size_bytes
           ? reader->ComputeSha256(file.size_bytes)
@@ -199,23 +192,26 @@ absl::StatusOr<std::shared_ptr<const DataFileReader>> ShardCache::Find(
   LOG(WARNING) << "cached data file " << path << " is damaged and is removed: "
                << (sha256.ok() ? "its SHA-256 differs"
                                : sha256.status().message());
-  RETURN_IF_ERROR(files_.Remove(path));
+  RETURN_IF_ERROR((*directory)->Remove(file.sha256));
   return nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<PartFile>> ShardCache::Write(
     const ManifestFile& file) {
-  const std::string path = PathOf(file);
-  RETURN_IF_ERROR(files_.CreateDirectories(ParentDirectory(path)));
-  std::unique_ptr<PartFile> part(new PartFile(files_, file, path));
+  ASSIGN_OR_RETURN(std::unique_ptr<OpenDirectory> made,
+                   opened_->MakeSubdirectory(DirectoryOf(file)));
+  std::unique_ptr<PartFile> part(new PartFile(files_, file, std::move(made)));
+  OpenDirectory& directory = *part->directory_;
   for (int i = 0; i < kLockTries; ++i) {
     ASSIGN_OR_RETURN(const bool locked, part->TryLock());
     if (!locked) continue;
-    if (files_.Exists(path)) {
-      RETURN_IF_ERROR(files_.Remove(part->part_path()));
-      return absl::AlreadyExistsError(absl::StrCat(path, " is there"));
+    if (directory.Look(file.sha256).has_value()) {
+      RETURN_IF_ERROR(directory.Remove(part->part_name()));
+      return absl::AlreadyExistsError(
+          absl::StrCat(part->path(), " is there"));
     }
-    ASSIGN_OR_RETURN(part->out_, files_.OpenForWrite(part->part_path()));
+    ASSIGN_OR_RETURN(part->out_, directory.OpenForWrite(part->locked_.get(),
+                                                        part->part_name()));
     RETURN_IF_ERROR(part->HashRest());
     return part;
   }
@@ -224,45 +220,45 @@ absl::StatusOr<std::unique_ptr<PartFile>> ShardCache::Write(
 }
 
 int64_t ShardCache::GetPartBytes(const ManifestFile& file) const {
-  struct stat status = {};
-  const std::string path = absl::StrCat(PathOf(file), kPartEnd);
-  return ::stat(path.c_str(), &status) == 0 ? status.st_size : 0;
+  const auto directory = opened_->OpenSubdirectory(DirectoryOf(file));
+  if (!directory.ok()) return 0;
+  const std::optional<struct stat> status =
+      (*directory)->Look(absl::StrCat(file.sha256, kPartEnd));
+  return status.has_value() && S_ISREG(status->st_mode) ? status->st_size : 0;
 }
 
 bool ShardCache::MakeRoom(int64_t bytes) {
-  const std::vector<Entry> entries = ListEntries(files_, directory_);
+  const std::vector<Entry> entries = ListEntries(*opened_);
   int64_t total = bytes;
   for (const Entry& entry : entries) total += entry.size_bytes;
   for (const Entry& entry : entries) {
     if (total <= bytes_max_) break;
-    if (RemoveUnused(files_, entry.path)) total -= entry.size_bytes;
+    if (RemoveUnused(*opened_, entry)) total -= entry.size_bytes;
   }
   return total <= bytes_max_;
 }
 
 int64_t ShardCache::Evict(int64_t bytes) {
   int64_t removed = 0;
-  for (const Entry& entry : ListEntries(files_, directory_)) {
+  for (const Entry& entry : ListEntries(*opened_)) {
     if (removed >= bytes) break;
-    if (RemoveUnused(files_, entry.path)) removed += entry.size_bytes;
+    if (RemoveUnused(*opened_, entry)) removed += entry.size_bytes;
   }
   return removed;
 }
 
-std::string ShardCache::ManifestPath(const std::string& fingerprint) const {
-  return absl::StrCat(directory_, "/manifests/", fingerprint);
-}
-
 absl::StatusOr<std::string> ShardCache::ReadManifestText(
     const std::string& fingerprint) {
-  return ReadFile(files_, ManifestPath(fingerprint), Manifest::kTextBytesMax);
+  ASSIGN_OR_RETURN(const std::unique_ptr<OpenDirectory> manifests,
+                   opened_->OpenSubdirectory(kManifests));
+  return manifests->Read(fingerprint, Manifest::kTextBytesMax);
 }
 
 absl::Status ShardCache::WriteManifestText(const std::string& fingerprint,
                                            absl::string_view text) {
-  const std::string path = ManifestPath(fingerprint);
-  RETURN_IF_ERROR(files_.CreateDirectories(ParentDirectory(path)));
-  return WriteFileAtomically(files_, path, text);
+  ASSIGN_OR_RETURN(const std::unique_ptr<OpenDirectory> manifests,
+                   opened_->MakeSubdirectory(kManifests));
+  return manifests->Replace(fingerprint, text);
 }
 
 }  // namespace atl::worker

@@ -1,5 +1,9 @@
-// Data files by their SHA-256, in a directory that all islands of a machine may
+// Data files by their SHA-256, in a directory that all islands of a user may
 // share. Thread-safe; so are several caches of one directory, in any processes.
+//
+// Other users may write the directory (/tmp): names are looked up in it without
+// following links, and what belongs to another user than this one and root is
+// refused.
 //
 //   DIR/aa/SHA256        a whole file; aa: its first two digits
 //   DIR/aa/SHA256.part   the beginning of one
@@ -21,6 +25,7 @@
 #include "absl/strings/string_view.h"
 #include "base/codec/sha256.h"
 #include "base/io/file_system.h"
+#include "base/io/open_directory.h"
 #include "base/io/unique_fd.h"
 #include "worker/data/data_file_reader.h"
 #include "worker/data/manifest.h"
@@ -50,18 +55,23 @@ class PartFile {
 
  private:
   friend class ShardCache;
-  PartFile(FileSystem& files, ManifestFile file, std::string path)
-      : files_(files), file_(std::move(file)), path_(std::move(path)) {}
+  PartFile(FileSystem& files, ManifestFile file,
+           std::unique_ptr<OpenDirectory> directory)
+      : files_(files),
+        file_(std::move(file)),
+        directory_(std::move(directory)) {}
 
-  std::string part_path() const;
+  std::string path() const { return directory_->PathOf(file_.sha256); }
+  std::string part_name() const;
+  std::string part_path() const { return directory_->PathOf(part_name()); }
   // True if the part has its name and the lock. UNAVAILABLE: another holds it.
   absl::StatusOr<bool> TryLock();
   absl::Status HashRest();
 
   FileSystem& files_;
   const ManifestFile file_;
-  const std::string path_;  // Path of the whole file.
-  UniqueFd locked_;         // Reads, and holds the lock.
+  const std::unique_ptr<OpenDirectory> directory_;  // DIR/aa.
+  UniqueFd locked_;  // Reads, and holds the lock.
   std::unique_ptr<RandomAccessFile> out_;
   std::optional<codec::Sha256> sha_;  // SHA-256 state after size_bytes_ bytes.
   int64_t size_bytes_ = 0;
@@ -80,13 +90,15 @@ class ShardCache {
   int64_t bytes_max() const { return bytes_max_; }
 
   // Opens a whole file; it stays until the reader is destroyed. Null: it is not
-  // here, or had other bytes and was removed. Errors: the system's.
+  // here, or had other bytes and was removed. FAILED_PRECONDITION: something in
+  // the directory is a link or another user's. Others: the system's.
   absl::StatusOr<std::shared_ptr<const DataFileReader>> Find(
       const ManifestFile& file);
 
   // Begins or continues to write a file.
   //
   // ALREADY_EXISTS: it is here whole. UNAVAILABLE: another writer has it.
+  // FAILED_PRECONDITION: as Find.
   absl::StatusOr<std::unique_ptr<PartFile>> Write(const ManifestFile& file);
 
   // The bytes of a file that are here as a part, of any writer.
@@ -106,15 +118,15 @@ class ShardCache {
                                  absl::string_view text);
 
  private:
-  ShardCache(std::string directory, int64_t bytes_max, FileSystem& files)
+  ShardCache(std::string directory, std::unique_ptr<OpenDirectory> opened,
+             int64_t bytes_max, FileSystem& files)
       : directory_(std::move(directory)),
+        opened_(std::move(opened)),
         bytes_max_(bytes_max),
         files_(files) {}
 
-  std::string PathOf(const ManifestFile& file) const;
-  std::string ManifestPath(const std::string& fingerprint) const;
-
   const std::string directory_;
+  const std::unique_ptr<OpenDirectory> opened_;
   const int64_t bytes_max_;
   FileSystem& files_;
 };

@@ -176,6 +176,83 @@ TEST_F(ShardCacheTest, RemovesNothingThatIsInUse) {
   EXPECT_EQ(cache_->GetPartBytes(FileOf("hello")), 0);
 }
 
+// Others may write /tmp: what they put there beforehand is not ours.
+class SharedCacheTest : public ShardCacheTest {
+ protected:
+  void SetUp() override {
+    ShardCacheTest::SetUp();
+    secret_ = root_ + "/secret";
+    std::ofstream(secret_) << "of a person";
+    directory_ = std::filesystem::path(PathOf("hello")).parent_path();
+  }
+  void ExpectRefused() {
+    EXPECT_EQ(cache_->Write(FileOf("hello")).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+    ExpectSecret();
+  }
+  void ExpectSecret() {
+    std::ifstream file(secret_);
+    std::string text;
+    std::getline(file, text);
+    EXPECT_EQ(text, "of a person");
+  }
+
+  std::string secret_;
+  std::string directory_;
+};
+
+TEST_F(SharedCacheTest, ALinkInThePlaceOfAPartIsNotFollowed) {
+  std::filesystem::create_directory(directory_);
+  std::filesystem::create_symlink(secret_, PathOf("hello") + ".part");
+  ExpectRefused();
+}
+
+TEST_F(SharedCacheTest, ASecondNameOfAFileIsNotWritten) {
+  std::filesystem::create_directory(directory_);
+  std::filesystem::create_hard_link(secret_, PathOf("hello") + ".part");
+  ExpectRefused();
+}
+
+TEST_F(SharedCacheTest, ALinkInThePlaceOfADirectoryIsNotFollowed) {
+  std::filesystem::create_directory(root_ + "/elsewhere");
+  std::filesystem::create_directory_symlink("elsewhere", directory_);
+  ExpectRefused();
+  EXPECT_TRUE(std::filesystem::is_empty(root_ + "/elsewhere"));
+  EXPECT_FALSE(cache_->Find(FileOf("hello")).ok());
+}
+
+TEST_F(SharedCacheTest, ALinkInThePlaceOfAManifestIsReplaced) {
+  std::filesystem::create_directory(root_ + "/manifests");
+  for (const char* name : {"/manifests/f", "/manifests/f.tmp"}) {
+    std::filesystem::create_symlink(secret_, root_ + name);
+  }
+  EXPECT_TRUE(cache_->WriteManifestText("f", "text").ok());
+  EXPECT_EQ(*cache_->ReadManifestText("f"), "text");
+  ExpectSecret();
+}
+
+TEST_F(SharedCacheTest, WhatBelongsToAnotherUserIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  std::filesystem::create_directory(directory_);
+  std::ofstream(PathOf("hello")) << "hello";
+  ASSERT_EQ(::chown(PathOf("hello").c_str(), 1, -1), 0);
+  EXPECT_THAT(std::string(cache_->Find(FileOf("hello")).status().message()),
+              HasSubstr(PathOf("hello")));
+  std::filesystem::remove(PathOf("hello"));
+  ASSERT_EQ(::chown(directory_.c_str(), 1, -1), 0);
+  ExpectRefused();
+  ASSERT_EQ(::chown(root_.c_str(), 1, -1), 0);
+  EXPECT_EQ(ShardCache::Open(root_, 100, PosixFileSystem()).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ShardCacheTest, IsForItsOwnerAlone) {
+  Put("hello");
+  struct stat status = {};
+  ASSERT_EQ(::stat(root_.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0700u);
+}
+
 TEST_F(ShardCacheTest, KeepsManifestsByFingerprint) {
   EXPECT_EQ(cache_->ReadManifestText("f").status().code(),
             absl::StatusCode::kNotFound);

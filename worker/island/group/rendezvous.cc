@@ -14,6 +14,7 @@
 #include "base/host_port/host_port.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
+#include "base/io/private_directory.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 
@@ -36,7 +37,7 @@ struct Draft {
 // Creates the file with random bytes, atomically, unless another process is
 // faster. Only its owner can read it.
 absl::Status MakeMachineSecret(const std::string& path) {
-  RETURN_IF_ERROR(PosixFileSystem().CreateDirectories(ParentDirectory(path)));
+  RETURN_IF_ERROR(MakePrivateDirectory(ParentDirectory(path)));
   std::string bytes(kMachineSecretBytes, '\0');
   if (::getrandom(bytes.data(), bytes.size(), 0) !=
       static_cast<ssize_t>(bytes.size())) {
