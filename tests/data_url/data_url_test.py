@@ -115,6 +115,37 @@ class DataUrlTest(cluster_module.IntegrationTest):
         # Files in use may exceed the size; none is left in use.
         self.assertLessEqual(left, 64_000 + 3 * 2 * 8_192)
 
+    @unittest.skipUnless(os.geteuid() == 0, "only root can give files away")
+    def test_links_of_another_user_in_a_cache_are_not_followed(self):
+        cache = os.path.join(self.root, "planted")
+        secret = os.path.join(self.root, "secret")
+        with open(secret, "w", encoding="ascii") as file:
+            file.write("of a person")
+        names = set()
+        for folder in (self.published,):
+            for name in os.listdir(folder):
+                with open(os.path.join(folder, name), "rb") as file:
+                    names.add(hashlib.sha256(file.read()).hexdigest())
+        for name in names:
+            os.makedirs(os.path.join(cache, name[:2]), exist_ok=True)
+            os.symlink(secret, os.path.join(cache, name[:2], name + ".part"))
+        cluster = self.new_cluster("planted")
+        cluster.start_service()
+        cluster.create_run(self.by_url(self.host().url))
+        # A cache in /tmp is root's, its directories another user's.
+        for owned in (False, True):
+            if owned:
+                for name in names:
+                    os.chown(os.path.join(cache, name[:2]), 12345, 12345)
+            done = processes.run_cli(
+                "join", cluster.address, "--run=run", "--threads=1",
+                "--island-id=i0", "--dir=" + os.path.join(self.root, "work"),
+                "--data-cache=" + cache, check=None)
+            self.assertEqual(done.returncode, 9, done.stdout + done.stderr)
+            self.assertIn(cache, done.stderr)
+        with open(secret, encoding="ascii") as file:
+            self.assertEqual(file.read(), "of a person")
+
     def test_what_is_wrong_with_the_data_is_said_at_once(self):
         cluster = self.cluster
         cluster.start_service()

@@ -93,6 +93,25 @@ class ScriptsTest(unittest.TestCase):
             "systemctl daemon-reload",
         ])
 
+    def test_settings_of_an_older_version_are_no_longer_for_all(self):
+        for name in ("coordinator", "server", "gate"):
+            os.chmod(self.write("etc/atoll/%s.env" % name, "AWS_X=y"), 0o644)
+        self.run_script("postinst", "configure", "0.0.9")
+        for name in ("coordinator", "server", "gate"):
+            mode = os.stat(self.path("etc/atoll/%s.env" % name)).st_mode
+            self.assertEqual(mode & 0o7777, 0o640)
+
+    def test_the_units_have_private_state_and_get_their_keys_from_root(self):
+        for name in ("coordinator", "server"):
+            with open(os.path.join(_FILES, "atoll-%s.service" % name),
+                      encoding="utf-8") as file:
+                unit = file.read()
+            self.assertIn("\nStateDirectory=atoll/%s\n"
+                          "StateDirectoryMode=0700\n" % name, unit)
+            self.assertIn("\nLoadCredential=tls.key:/etc/atoll/%s/tls.key\n"
+                          % name, unit)
+            self.assertIn("--tls-key ${CREDENTIALS_DIRECTORY}/tls.key", unit)
+
     def test_an_installation_makes_no_log_in_a_directory_that_is_there(self):
         # It may be the mount point of a volume that is not mounted now.
         self.make("var/lib/atoll/coordinator")
