@@ -60,7 +60,8 @@ class OpenDirectory {
   absl::Status MakePrivateAgain() const;
 
   absl::StatusOr<NameUse> FindUse(const std::string &name) const;
-  // Of a link itself. nullopt: there is none, or it cannot be read.
+  // The status of a name; a link is not followed. nullopt: the name is free or
+  // cannot be read.
   std::optional<struct stat> Look(const std::string &name) const;
   // openat(2), with O_NOFOLLOW and O_CLOEXEC. A new file has mode 0644 without
   // the umask's bits. FAILED_PRECONDITION: it is a link.

@@ -2,9 +2,11 @@
 """Data by URL: the same bits as from files, whatever the source does."""
 
 import glob
+import hashlib
 import os
 import sys
 import threading
+import unittest
 
 _HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [_HERE, os.path.join(_HERE, "..", "integration")]
@@ -13,6 +15,7 @@ from harness import cases  # noqa: E402
 from harness import cluster as cluster_module  # noqa: E402
 from harness import gated  # noqa: E402
 from harness import ports  # noqa: E402
+from harness import processes  # noqa: E402
 from harness import wait  # noqa: E402
 import file_host  # noqa: E402
 import published_data  # noqa: E402
@@ -131,14 +134,15 @@ class DataUrlTest(cluster_module.IntegrationTest):
             os.symlink(secret, os.path.join(cache, name[:2], name + ".part"))
         cluster = self.new_cluster("planted")
         cluster.start_service()
-        cluster.create_run(self.by_url(self.host().url))
+        cluster.create_run(self.by_url(self.host().url, {
+            "schedule": {"island_count_min": 1, "min_quorum": 1}}))
         # A cache in /tmp is root's, its directories another user's.
         for owned in (False, True):
             if owned:
                 for name in names:
                     os.chown(os.path.join(cache, name[:2]), 12345, 12345)
             done = processes.run_cli(
-                "join", cluster.address, "--run=run", "--threads=1",
+                "join", cluster.coordinator_address, "--run=run", "--threads=1",
                 "--island-id=i0", "--dir=" + os.path.join(self.root, "work"),
                 "--data-cache=" + cache, check=None)
             self.assertEqual(done.returncode, 9, done.stdout + done.stderr)
