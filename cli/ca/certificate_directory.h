@@ -46,7 +46,7 @@ absl::StatusOr<IssuedFiles> IssueFiles(const Ca& ca,
                                        const IssueOptions& options,
                                        absl::Time now);
 
-// Replaces tls.crt in each directory: key, name, hosts and runs stay. It may
+// Replaces tls.crt in each directory, and crl.pem if the CA has one: key, name, hosts and runs stay. It may
 // have expired, and tls.key may be elsewhere. Replaces none if one has an
 // error. INVALID_ARGUMENT: `ca` did not sign one of them. NOT_FOUND: one is
 // missing. Otherwise as the file system.

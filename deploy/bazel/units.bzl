@@ -284,8 +284,9 @@ UNITS = {
         "authority_directory": "//base/rpc/certificates:authority //base/rpc/certificates:tls //base/status //cli/output:error //cli/output:table :ca_files",
         "authority_directory_test": "//base/rpc/certificates:authority //base/rpc/certificates:tls :authority_directory :ca_files",
         "ca_files": "//base/io //base/random_id //base/status",
-        "certificate_directory": "//base/identity //base/layout:ids //base/rpc/certificates:authority //base/rpc/certificates:tls //base/rpc:authorization //base/status //cli/output:error :authority_directory :ca_files",
+        "certificate_directory": "//base/identity //base/layout:ids //base/rpc/certificates:authority //base/rpc/certificates:tls //base/rpc:authorization //base/status //cli/output:error :authority_directory :ca_files :issued_list",
         "certificate_directory_test": "//base/rpc/certificates:authority //base/rpc/certificates:tls :ca_files :certificate_directory",
+        "issued_list": "//base/io //base/rpc/certificates:authority //base/rpc/certificates:revocation_list //base/rpc/certificates:tls //base/rpc/certificates:x509 //base/status //cli/output:error :authority_directory :ca_files @openssl//:crypto",
         "secret_publisher": "//base/io //base/object_store:http_client //base/rpc:retry //base/status @nlohmann_json",
     },
     "cli/commands": {
