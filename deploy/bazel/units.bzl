@@ -287,6 +287,7 @@ UNITS = {
         "certificate_directory": "//base/identity //base/layout:ids //base/rpc/certificates:authority //base/rpc/certificates:tls //base/rpc:authorization //base/status //cli/output:error :authority_directory :ca_files :issued_list",
         "certificate_directory_test": "//base/rpc/certificates:authority //base/rpc/certificates:tls :ca_files :certificate_directory",
         "issued_list": "//base/io //base/rpc/certificates:authority //base/rpc/certificates:revocation_list //base/rpc/certificates:tls //base/rpc/certificates:x509 //base/status //cli/output:error :authority_directory :ca_files @openssl//:crypto",
+        "issued_list_test": "//base/rpc/certificates:revocation_list :authority_directory :ca_files :certificate_directory :issued_list",
         "secret_publisher": "//base/io //base/object_store:http_client //base/rpc:retry //base/status @nlohmann_json",
     },
     "cli/commands": {

@@ -301,15 +301,24 @@ bool AddEntry(X509_CRL& list, const RevokedCertificate& revoked) {
   return true;
 }
 
-bool AddListExtension(X509_CRL& list, X509& issuer, int nid, const char* value) {
+bool AddKeyIdentifier(X509_CRL& list, X509& issuer) {
   X509V3_CTX context;
   X509V3_set_ctx(&context, &issuer, nullptr, nullptr, &list, 0);
-  X509_EXTENSION* const extension =
-      X509V3_EXT_conf_nid(nullptr, &context, nid, value);
+  X509_EXTENSION* const extension = X509V3_EXT_conf_nid(
+      nullptr, &context, NID_authority_key_identifier, "keyid");
   const bool added =
       extension != nullptr && X509_CRL_add_ext(&list, extension, -1) == 1;
   X509_EXTENSION_free(extension);
   return added;
+}
+
+// A CA's list has a greater number than those before it.
+bool AddListNumber(X509_CRL& list, absl::Time now) {
+  const Number number(ASN1_INTEGER_new());
+  return number != nullptr &&
+         ASN1_INTEGER_set_int64(number.get(), absl::ToUnixMicros(now)) == 1 &&
+         X509_CRL_add1_ext_i2d(&list, NID_crl_number, number.get(), 0,
+                               X509V3_ADD_DEFAULT) == 1;
 }
 
 }  // namespace
@@ -442,11 +451,8 @@ absl::StatusOr<std::string> MakeRevocationList(
           absl::StrCat("\"", each.serial, "\" is not a serial number"));
     }
   }
-  // The number grows with each list.
-  const std::string number = absl::StrCat(absl::ToUnixMicros(now));
   made = made && X509_CRL_sort(list.get()) == 1 &&
-         AddListExtension(*list, signer, NID_authority_key_identifier, "keyid") &&
-         AddListExtension(*list, signer, NID_crl_number, number.c_str()) &&
+         AddKeyIdentifier(*list, signer) && AddListNumber(*list, now) &&
          X509_CRL_sign(list.get(), issuer.key.get(), EVP_sha256()) > 0;
   const Bio bio(BIO_new(BIO_s_mem()));
   if (!made || bio == nullptr ||
