@@ -63,8 +63,9 @@ def services():
         unit = "atoll-%s.service" % service
         deb.contents["usr/lib/systemd/system/" + unit] = file(
             unit, name, SANDBOX=sandbox)
-        deb.contents["etc/atoll/%s.env" % service] = file(
-            service + ".env", name)
+        # An operator's keys may be in it (AWS_*); systemd reads it as root.
+        deb.contents["etc/atoll/%s.env" % service] = dataclasses.replace(
+            file(service + ".env", name), mode=0o640)
     deb.contents["usr/lib/sysusers.d/atoll-server.conf"] = file(
         "sysusers.conf", name)
     return deb

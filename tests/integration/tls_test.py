@@ -76,7 +76,8 @@ class ReadmeSecurity:
             for file in ("tls.crt", "tls.key", "ca.crt")))
 
     def flags(self, process):
-        return self.certificate("anna" if process == "cli" else process).flags
+        return ["--tls-dir=" + os.path.join(
+            self._directory, "anna" if process == "cli" else process)]
 
     @property
     def credentials(self):
@@ -261,7 +262,8 @@ class TlsTest(cluster_module.IntegrationTest):
         # It may not list runs; the error says to give --run.
         done = processes.run_cli(*join, check=FORBIDDEN)
         self.assertIn("--run", done.stderr)
-        mixed = security.flags("anna")[:1] + security.flags("kitchen")[1:]
+        mixed = (security.certificate("anna").flags[:1] +
+                 security.flags("kitchen"))
         done = processes.run_cli("run", "list", "--coordinator",
                                  cluster.coordinator_address, *mixed)
         self.assertIn("is not the key of the certificate", done.stderr)
