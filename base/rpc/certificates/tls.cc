@@ -95,6 +95,11 @@ std::string IslandCaPath(const TlsFiles& files) {
   return files.dir + "/island-ca.crt";
 }
 
+bool HasIslandCa(const TlsFiles& files) {
+  const std::string path = IslandCaPath(files);
+  return !path.empty() && Exists(path);
+}
+
 std::string RevocationListPath(const TlsFiles& files) {
   return files.dir.empty() ? "" : files.dir + "/crl.pem";
 }
@@ -144,7 +149,7 @@ absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files,
         where(files.ca, "--tls-ca"), " holds no certificate"));
   }
   const std::string path = IslandCaPath(files);
-  if (!files.island_ca.empty() || (!path.empty() && Exists(path))) {
+  if (!files.island_ca.empty() || HasIslandCa(files)) {
     ASSIGN_OR_RETURN(material.island_ca_pem,
                      ReadPem(FlagOf(files, path, "--tls-island-ca"), path));
     RETURN_IF_ERROR(CheckIslandCa(files, path, material));

@@ -39,6 +39,9 @@ void UseTlsDirectory(const std::string& directory, TlsFiles& files);
 // missing. Empty: neither is given.
 std::string IslandCaPath(const TlsFiles& files);
 
+// Whether there is such a file.
+bool HasIslandCa(const TlsFiles& files);
+
 // crl.pem of --tls-dir, which may be missing. Empty: there is no --tls-dir.
 std::string RevocationListPath(const TlsFiles& files);
 
