@@ -24,7 +24,7 @@ struct Ca {
   rpc::KeyAndCertificate root;     // The key is empty if it is elsewhere.
   rpc::KeyAndCertificate service;  // Signs certificates. Older kind: the root.
   rpc::KeyAndCertificate island;   // Older kind: empty.
-  std::string crl_pem;    // What it has revoked; empty: nothing.
+  std::string crl_pem;    // Its revoked certificates; empty: none.
   std::string directory;  // Empty: it was made in memory.
   std::string root_cert_file = "ca.crt";  // Its name in the directory.
 

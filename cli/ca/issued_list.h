@@ -1,4 +1,4 @@
-// What a CA has issued, and what of it is revoked.
+// The certificates that a CA has issued, and those of them that are revoked.
 //
 // issued.txt in the CA's directory has a line for each certificate of `atoll ca
 // issue` and `atoll ca renew`: serial number, end and name. crl.pem is the list

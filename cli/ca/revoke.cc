@@ -59,7 +59,7 @@ void AddCaRevoke(flags::Command& app, Context& context) {
       "WHICH is ROLE:ID, for all of this name that have not expired, a serial\n"
       "number of `atoll ca list`, a certificate's file, or its directory.\n"
       "The list of revoked certificates is crl.pem in the CA's directory. It\n"
-      "works where it stands in a program's --tls-dir, beside ca.crt: copy it\n"
+      "works in a program's --tls-dir, next to ca.crt: copy it\n"
       "to the coordinator and to every server. They read it within a second,\n"
       "and then refuse the calls of these certificates, also on connections\n"
       "that are open; a stream that is open ends within 11 minutes. `atoll ca\n"

@@ -357,7 +357,7 @@ UNITS = {
         "operator_judge_test": "//base/time:proto_time :operator_judge @nlohmann_json",
         "subject": "//base/io //base/rpc/certificates:tls //base/status //cli/enrol:enrolment //cli/enrol:join_enrolment //cli/output:error :volunteer_doctor @nlohmann_json",
         "subject_test": "//base/identity:join_string //cli/output:error :subject @nlohmann_json",
-        "volunteer_doctor": "//base/features //base/host_port //base/host_port:proxy //base/net:http_proxy //base/net:socket //base/obs:version //base/sandbox:landlock //base/status //base/time:clock //base/time:proto_time //cli/flags:lent_flags //coordinator/client:gate_client //proto:enrolment_proto //proto:run_proto //worker/api:run_data :check :forecast :gate_judge :lent_machine :machine_facts :machine_judge @nlohmann_json",
+        "volunteer_doctor": "//base/features //base/host_port //base/host_port:proxy //base/net:http_proxy //base/net:socket //base/obs:version //base/rpc/tls_stream //base/sandbox:landlock //base/status //base/time:clock //base/time:proto_time //cli/flags:lent_flags //coordinator/client:gate_client //proto:enrolment_proto //proto:run_proto //worker/api:run_data :check :forecast :gate_judge :lent_machine :machine_facts :machine_judge @nlohmann_json",
     },
     "cli/enrol": {
         "call_gate": "//base/host_port:proxy //base/status //coordinator/client:gate_client :enrolment",
