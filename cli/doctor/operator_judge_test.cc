@@ -87,7 +87,8 @@ TEST(OperatorJudgeTest, NoGateIsARemark) {
 }
 
 TEST(OperatorJudgeTest, AGateNeedsListenersWithTheIslandCa) {
-  EXPECT_EQ(JudgeIslandCa({Server()}, true).message, "no service uses TLS");
+  EXPECT_EQ(JudgeIslandCa({Server()}, true).message,
+            "not checked: no service uses TLS");
   ServiceFacts good = Server();
   good.admits_islands = true;
   EXPECT_EQ(JudgeIslandCa({good}, true),
