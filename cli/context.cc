@@ -13,6 +13,9 @@ rpc::Security Context::MakeSecurity() const {
   security.tls.ca = settings.Get("tls_ca");
   security.tls.cert = settings.Get("tls_cert");
   security.tls.key = settings.Get("tls_key");
+  const std::string& directory = settings.Get("tls_dir");
+  // The list of revoked certificates there is its CA's.
+  if (security.tls.ca == directory + "/ca.crt") security.tls.dir = directory;
   security.insecure = settings.insecure();
   security.proxy = settings.proxy();
   return security;

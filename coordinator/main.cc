@@ -253,7 +253,7 @@ int main(int argc, char** argv) {
       "/var/lib/atoll/c\n"
       "  atoll-coordinator --listen 0.0.0.0:7400 --data-dir /var/lib/atoll/c "
       "\\\n"
-      "    --tls-cert c/tls.crt --tls-key c/tls.key --tls-ca c/ca.crt");
+      "    --tls-dir c");
   app.AddVersion();
   if (const std::optional<int> end = app.ParseOrEnd(argc, argv)) {
     return *end;

@@ -130,8 +130,7 @@ void AddFlags(flags::Command& app, Flags& flags) {
       "  atoll-server --listen 0.0.0.0:7401 --advertise s0.example.org:7401 "
       "\\\n"
       "    --coordinator c.example.org:7400 --server-id s0 \\\n"
-      "    --data-dir /var/lib/atoll/s0 --tls-cert s0/tls.crt \\\n"
-      "    --tls-key s0/tls.key --tls-ca s0/ca.crt");
+      "    --data-dir /var/lib/atoll/s0 --tls-dir s0");
 }
 
 // A coordinator's state is in the directory itself, a server's in subfolders.

@@ -7,13 +7,23 @@
 namespace atl::flags {
 
 void AddSecurityFlags(Command& command, rpc::Security& security) {
+  // Declared before the flags of single files, whose values then win.
+  command.AddText("--tls-dir",
+                  {"",
+                   [&tls = security.tls](const std::string& directory) {
+                     if (!directory.empty()) UseTlsDirectory(directory, tls);
+                     return std::string();
+                   }},
+                  "Directory of `atoll ca issue`: tls.crt, tls.key, ca.crt, "
+                  "and, if they are there, island-ca.crt and crl.pem. Off "
+                  "loopback it or --insecure is needed.");
   command.Add("--tls-cert", security.tls.cert,
-              "Our certificate (PEM). Off loopback the three --tls-* flags "
-              "or --insecure are needed.");
+              "Our certificate (PEM); default: tls.crt of --tls-dir.");
   command.Add("--tls-key", security.tls.key,
-              "The private key of --tls-cert (PEM).");
+              "The private key of --tls-cert (PEM); default: tls.key.");
   command.Add("--tls-ca", security.tls.ca,
-              "CA that signs the certificates of our peers (PEM).");
+              "CA that signs our peers' certificates itself (PEM); default: "
+              "ca.crt.");
   command.AddFlag("--insecure", security.insecure,
                   "Allow plaintext off loopback: anyone who reaches the port "
                   "acts as an operator.");
@@ -22,7 +32,7 @@ void AddSecurityFlags(Command& command, rpc::Security& security) {
 void AddIslandCaFlag(Command& command, rpc::Security& security) {
   command.Add("--tls-island-ca", security.tls.island_ca,
               "CA of enrolled islands and readers (PEM), which is accepted "
-              "for these roles alone.");
+              "for these roles alone; default: island-ca.crt of --tls-dir.");
 }
 
 void AddProxyFlag(Command& command, Proxy& proxy) {

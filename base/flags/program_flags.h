@@ -11,7 +11,7 @@
 
 namespace atl::flags {
 
-// Adds --tls-cert, --tls-key, --tls-ca and --insecure.
+// Adds --tls-dir, --tls-cert, --tls-key, --tls-ca and --insecure.
 void AddSecurityFlags(Command& command, rpc::Security& security);
 
 // Adds --tls-island-ca, for a program that islands call.

@@ -34,6 +34,20 @@ TEST(ProgramFlagsTest, SetWhatTheProgramReads) {
   EXPECT_EQ(metrics.port_file, "e");
 }
 
+TEST(ProgramFlagsTest, ADirectoryStandsForTheFilesWithoutAFlag) {
+  Command command("test", "");
+  rpc::Security security;
+  AddSecurityFlags(command, security);
+  AddIslandCaFlag(command, security);
+  EXPECT_EQ(
+      command.Parse({"--tls-key", "elsewhere.key", "--tls-dir", "d"}).error,
+      "");
+  EXPECT_EQ(security.tls.dir, "d");
+  EXPECT_EQ(security.tls.cert, "d/tls.crt");
+  EXPECT_EQ(security.tls.key, "elsewhere.key");
+  EXPECT_EQ(security.tls.ca, "d/ca.crt");
+}
+
 TEST(ProgramFlagsTest, AMalformedProxyIsAWrongCommandLine) {
   Command command("test", "");
   Proxy proxy;

@@ -7,10 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/host_port/host_port.h"
+#include "base/rpc/certificates/revocation_list.h"
 #include "base/rpc/frames.h"
 #include "base/rpc/grpc_library.h"
 #include "base/rpc/server_check.h"
 #include "base/rpc/status.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/create_channel.h"
@@ -98,8 +100,8 @@ absl::Status CheckDialled(const std::string& address,
       !options.insecure) {
     return absl::InvalidArgumentError(absl::StrCat(
         "will not dial ", address,
-        " in plaintext: give --tls-cert, --tls-key and --tls-ca, or "
-        "--insecure if the network is trusted"));
+        " in plaintext: give --tls-dir (or --tls-cert, --tls-key and "
+        "--tls-ca), or --insecure if the network is trusted"));
   }
   if (options.proxy.Serves(host_port.host)) {
     RETURN_IF_ERROR(options.proxy.CheckUsable());
@@ -117,15 +119,22 @@ class PeerVerifier : public tls::ExternalCertificateVerifier {
                std::shared_ptr<const TlsMaterial> material)
       : dialled_(std::move(dialled)),
         role_(role),
-        material_(std::move(material)) {}
+        material_(std::move(material)),
+        revoked_(RevocationList::Read(material_->crl_pem, material_->ca_pem)
+                     .value_or(RevocationList())) {}
 
   bool Verify(tls::TlsCustomVerificationCheckRequest* request,
               std::function<void(grpc::Status)> /*done*/,
               grpc::Status* status) override {
     const grpc::string_ref chain = request->peer_cert_full_chain();
-    *status = ToGrpc(CheckServerCertificate(
-        std::string(chain.data(), chain.size()), material_->ca_pem, dialled_,
-        role_, absl::Now()));
+    const std::string chain_pem(chain.data(), chain.size());
+    absl::Status checked = CheckServerCertificate(
+        chain_pem, material_->ca_pem, dialled_, role_, absl::Now());
+    if (checked.ok()) {
+      checked = Annotate(revoked_.Check(chain_pem),
+                         JoinHostPort(dialled_.host, dialled_.port));
+    }
+    *status = ToGrpc(checked);
     return true;  // It is done.
   }
 
@@ -135,6 +144,7 @@ class PeerVerifier : public tls::ExternalCertificateVerifier {
   const HostPort dialled_;
   const Role role_;
   const std::shared_ptr<const TlsMaterial> material_;
+  const RevocationList revoked_;  // Servers' certificates among them.
 };
 
 std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(

@@ -15,6 +15,8 @@
 #include "base/rpc/authorization.h"
 #include "base/rpc/call.h"
 #include "base/rpc/certificates/authority.h"
+#include "base/rpc/certificates/revocation_list.h"
+#include "base/rpc/certificates/tls.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/listener.h"
 #include "base/rpc/status.h"
@@ -229,6 +231,65 @@ TEST_F(IslandCaTest, IsNoServerToAnybodyWhoTrustsTheRoot) {
   EXPECT_FALSE(run.ok());
   EXPECT_TRUE(absl::StrContains(run.status().message(), "refused"))
       << run.status();
+}
+
+TEST_F(IslandCaTest, LetsNobodyInThroughACaBelowTheTrustedOne) {
+  RpcServer::Spec spec;
+  spec.listener.tls = Issue(service_ca_, "atoll:coordinator:c", {}, "root.crt");
+  spec.services = {&service_};
+  const auto server = RpcServer::Start(spec);
+  ASSERT_TRUE(server.ok()) << server.status();
+  // What the holder of a gate's files can make.
+  const auto thief = GetRun(
+      **server, Issue(island_ca_, "atoll:operator:anna", {}, "root.crt"));
+  EXPECT_EQ(thief.status().code(), absl::StatusCode::kUnauthenticated)
+      << thief.status();
+  EXPECT_TRUE(absl::StrContains(thief.status().message(), "direct issuer"))
+      << thief.status();
+  EXPECT_TRUE(GetRun(**server, Issue(root_, "atoll:operator:ada", {},
+                                     "root.crt")).ok());
+}
+
+TEST_F(IslandCaTest, RefusesTheCallsOfARevokedCertificateOnAnOpenConnection) {
+  const std::string directory = Path("dir");
+  std::filesystem::create_directories(directory);
+  RpcServer::Spec spec;
+  const TlsFiles own = Issue(service_ca_, "atoll:coordinator:c");
+  UseTlsDirectory(directory, spec.listener.tls);
+  for (const auto& [from, to] :
+       {std::pair(own.cert, spec.listener.tls.cert),
+        std::pair(own.key, spec.listener.tls.key),
+        std::pair(own.ca, spec.listener.tls.ca)}) {
+    std::filesystem::copy_file(
+        from, to, std::filesystem::copy_options::overwrite_existing);
+  }
+  spec.services = {&service_};
+  const auto server = RpcServer::Start(spec);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const TlsFiles stolen = Issue(service_ca_, "atoll:operator:anna");
+  ChannelOptions options;
+  options.tls = stolen;
+  const auto channel = MakeChannel((*server)->address(), options);
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  const auto stub = v1::RunService::NewStub(*channel);
+  const auto call = [&stub] {
+    return Call(*stub, &v1::RunService::Stub::GetRun, v1::GetRunRequest(),
+                CallOptions{absl::Minutes(2), "", "coordinator"})
+        .status();
+  };
+  ASSERT_TRUE(call().ok());
+  const std::string serial =
+      ReadSerial(ReadTlsFiles(stolen)->cert_pem).value();
+  Write("dir/crl.pem",
+        MakeRevocationList(service_ca_, {{serial, now_}}, now_).value());
+  absl::Status status;
+  // The listener looks once a second.
+  const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  while (status.ok() && absl::Now() < deadline) status = call();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "was revoked at")) << status;
+  // The same name with another certificate is welcome.
+  EXPECT_TRUE(GetRun(**server, Issue(service_ca_, "atoll:operator:anna")).ok());
 }
 
 TEST_F(IslandCaTest, WillNotListenIfEveryRoleWouldBeTheIslandCas) {

@@ -11,13 +11,17 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "base/obs/log.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/status.h"
+#include "base/rpc/certificates/revocation_list.h"
 #include "base/rpc/certificates/tls_source.h"
 #include "base/rpc/certificates/x509.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "grpc/grpc_security.h"
@@ -31,6 +35,9 @@ namespace {
 // replacement waits for so long, with the lock: then no such handshake is
 // left. It happens once for each new certificate.
 constexpr absl::Duration kReplaceAfter = absl::Milliseconds(50);
+
+// How often calls look whether the files have changed.
+constexpr absl::Duration kLookEvery = absl::Seconds(1);
 
 // Certificates whose answer is remembered. To parse one takes up to 1 ms.
 constexpr size_t kRememberedMax = 65536;
@@ -70,7 +77,10 @@ absl::string_view TextOf(const grpc_slice& slice) {
 class Port {
  public:
   explicit Port(std::unique_ptr<TlsSource> source)
-      : source_(std::move(source)) {}
+      : source_(std::move(source)) {
+    MutexLock lock(&checked_mutex_);
+    Trust(source_->Get());
+  }
 
   // gRPC's callback, at the start of every handshake.
   static grpc_ssl_certificate_config_reload_status Fetch(
@@ -108,11 +118,34 @@ class Port {
         &pair, 1);
     {
       MutexLock lock(&checked_mutex_);
-      trusted_ = material;
-      checked_.clear();
+      Trust(material);
     }
     used_ = std::move(material);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+  }
+
+  // Judges callers by `material` from now on.
+  void Trust(std::shared_ptr<const TlsMaterial> material)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(checked_mutex_) {
+    if (material == trusted_) return;
+    // TlsSource has read the list once.
+    revoked_ = std::make_shared<const RevocationList>(
+        RevocationList::Read(material->crl_pem, material->ca_pem)
+            .value_or(RevocationList()));
+    trusted_ = std::move(material);
+    checked_.clear();
+  }
+
+  // An open connection makes no handshake: its calls look for new files.
+  void LookAgain(absl::Time now) {
+    {
+      MutexLock lock(&checked_mutex_);
+      if (now < look_again_) return;
+      look_again_ = now + kLookEvery;
+    }
+    std::shared_ptr<const TlsMaterial> material = source_->Get();
+    MutexLock lock(&checked_mutex_);
+    Trust(std::move(material));
   }
 
   absl::Status CheckCall(const grpc_auth_context* context,
@@ -126,6 +159,7 @@ class Port {
     if (method.empty()) {
       return absl::PermissionDeniedError("a call without a method");
     }
+    LookAgain(absl::Now());
     ASSIGN_OR_RETURN(
         const Caller caller,
         ParseCommonName(OnlyValue(context, GRPC_X509_CN_PROPERTY_NAME)));
@@ -146,8 +180,8 @@ class Port {
   };
 
   // OK if the certificate has exactly one common name (gRPC shows the first of
-  // several), permits clientAuth, has not expired, and names nothing that its
-  // CA may not sign. The expiry is checked here because a connection outlives
+  // several), permits clientAuth, has not expired, is not revoked, and names
+  // nothing that its CA may not sign. The expiry is checked here because a connection outlives
   // it, and because OpenSSL does not check it when a session is resumed.
   absl::Status CheckCertificate(const std::string& pem, const Caller& caller,
                                 const std::string& others_pem,
@@ -158,9 +192,11 @@ class Port {
     SHA256(reinterpret_cast<const unsigned char*>(chain_pem.data()),
            chain_pem.size(), reinterpret_cast<unsigned char*>(digest.data()));
     std::shared_ptr<const TlsMaterial> trusted;
+    std::shared_ptr<const RevocationList> revoked;
     {
       MutexLock lock(&checked_mutex_);
       trusted = trusted_;
+      revoked = revoked_;
       const auto found = checked_.find(digest);
       if (found != checked_.end()) return At(found->second, absl::Now());
     }
@@ -173,7 +209,12 @@ class Port {
     Checked checked{CheckKeyUse(pem, KeyUse::kClient),
                     ToTime(X509_get0_notAfter(certificate.get()))};
     if (checked.status.ok()) {
-      checked.status = CheckIssuer(chain_pem, *trusted, caller, uris);
+      checked.status = CheckIssuer(pem, *trusted, caller, uris);
+    }
+    if (checked.status.ok()) {
+      checked.status = Annotate(
+          revoked->Check(pem),
+          absl::StrCat(RoleName(caller.role), " ", caller.id));
     }
     const absl::Status status = At(checked, absl::Now());
     MutexLock lock(&checked_mutex_);
@@ -183,30 +224,34 @@ class Port {
     return status;
   }
 
-  // A certificate below --tls-ca may name any role. One below the island CA
-  // counts only if it is an enrolled one. gRPC has checked that it is below one
-  // of the two, by any chain that the peer sent.
-  static absl::Status CheckIssuer(const std::string& chain_pem,
+  // A certificate that a CA of --tls-ca signed may name any role. One of the
+  // island CA counts only if it is an enrolled one. gRPC has checked that it is
+  // below one of the two, by any chain that the peer sent. That is too little:
+  // an upper CA in --tls-ca would stand for all CAs below it.
+  static absl::Status CheckIssuer(const std::string& pem,
                                   const TlsMaterial& trusted,
                                   const Caller& caller,
                                   const std::vector<std::string>& uris) {
     ASSIGN_OR_RETURN(const RunScope scope,
                      ParseRunScope(uris, caller.role, caller.id));
-    if (trusted.island_ca_pem.empty()) return absl::OkStatus();
-    const std::vector<Certificate> chain = ReadCertificates(chain_pem);
+    // Alone: then only its direct issuer can be found.
+    std::vector<Certificate> chain;
+    chain.push_back(ReadFirstCertificate(pem));
     // Whether a certificate has expired is checked at each call.
-    const auto is_below = [&chain](const std::string& ca_pem) {
+    const auto is_signed_by = [&chain](const std::string& ca_pem) {
       return VerifyChain(chain, ca_pem, X509_PURPOSE_SSL_CLIENT, std::nullopt)
           .ok();
     };
-    if (is_below(trusted.ca_pem)) return absl::OkStatus();
+    if (is_signed_by(trusted.ca_pem)) return absl::OkStatus();
     const bool is_role =
         caller.role == Role::kIsland || caller.role == Role::kReader;
-    if (is_role && scope.enrolled() && is_below(trusted.island_ca_pem)) {
+    if (is_role && scope.enrolled() &&
+        is_signed_by(trusted.island_ca_pem)) {
       return absl::OkStatus();
     }
     return absl::UnauthenticatedError(absl::StrCat(
-        "the CA in --tls-ca did not sign the certificate of ",
+        "no CA in the listener's --tls-ca is the direct issuer of the "
+        "certificate of ",
         RoleName(caller.role), " ", caller.id,
         ", and the island CA may sign only islands and readers of one run"));
   }
@@ -226,12 +271,35 @@ class Port {
   std::shared_ptr<const TlsMaterial> used_ ABSL_GUARDED_BY(fetch_mutex_);
 
   Mutex checked_mutex_;
-  // As used_; what checked_ is about.
+  // The newest TLS files, and their list; what checked_ is about.
   std::shared_ptr<const TlsMaterial> trusted_ ABSL_GUARDED_BY(checked_mutex_);
+  std::shared_ptr<const RevocationList> revoked_
+      ABSL_GUARDED_BY(checked_mutex_);
+  absl::Time look_again_ ABSL_GUARDED_BY(checked_mutex_) =
+      absl::InfinitePast();
   // By the certificate's SHA-256.
   absl::flat_hash_map<std::string, Checked> checked_
       ABSL_GUARDED_BY(checked_mutex_);
 };
+
+// Says what of the files an operator may not have meant.
+void WarnAboutTrust(const TlsFiles& files, const TlsMaterial& material,
+                    const std::string& who) {
+  const std::vector<std::string> upper = FindUpperAuthorities(material.ca_pem);
+  if (!upper.empty()) {
+    LOG(WARNING) << who << ": \"" << files.ca << "\" holds the CA \""
+                 << absl::CHexEscape(upper.front())
+                 << "\", which may sign CAs: only certificates that it signed "
+                    "itself count. Give the CA that signs them directly, as "
+                    "`atoll ca issue` writes it to ca.crt";
+  }
+  if (material.island_ca_pem.empty()) {
+    LOG(INFO) << who << " admits no enrolled island: "
+              << (files.dir.empty()
+                      ? "--tls-island-ca is not given"
+                      : absl::StrCat(IslandCaPath(files), " is missing"));
+  }
+}
 
 class Credentials : public grpc::ServerCredentials {
  public:
@@ -256,9 +324,10 @@ class Credentials : public grpc::ServerCredentials {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
-    const TlsFiles& files, std::string who) {
+    const TlsFiles& files, const std::string& who) {
   ASSIGN_OR_RETURN(std::unique_ptr<TlsSource> source,
-                   TlsSource::Open(files, KeyUse::kServer, std::move(who)));
+                   TlsSource::Open(files, KeyUse::kServer, who));
+  WarnAboutTrust(files, *source->Get(), who);
   auto port = std::make_unique<Port>(std::move(source));
   grpc_server_credentials* const credentials =
       grpc_ssl_server_credentials_create_with_options(

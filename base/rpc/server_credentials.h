@@ -1,14 +1,18 @@
 // A listener's side of mutual TLS.
 //
 //   * A peer without a valid certificate of a CA cannot finish the handshake.
-//   * A certificate of --tls-island-ca counts for an island or a reader of one
-//     run (base/identity/identity.h, enrolled), and for nothing else.
+//   * A certificate counts only if a CA of --tls-ca signed it directly, not
+//     through a CA below. One of --tls-island-ca counts for an island or a
+//     reader of one run (base/identity/identity.h, enrolled), and for nothing
+//     else.
 //   * Before any handler, every call is checked: the certificate's extended key
-//     usage includes clientAuth, it has not expired, and its role may call the
-//     method (base/rpc/authorization.h). Otherwise the call ends with
-//     UNAUTHENTICATED or PERMISSION_DENIED, whose message says why.
-//   * The files are read again when they change (base/rpc/certificates/tls_source.h). New
-//     connections use the new content; open ones are not touched.
+//     usage includes clientAuth, it has not expired, crl.pem of --tls-dir does
+//     not name it, and its role may call the method
+//     (base/rpc/authorization.h). Otherwise the call ends with UNAUTHENTICATED
+//     or PERMISSION_DENIED, whose message says why.
+//   * The files are read again when they change (tls_source.h). New connections
+//     use the new content. Open ones stay, but within a second their calls are
+//     judged by it too.
 
 #pragma once
 
@@ -24,6 +28,6 @@ namespace atl::rpc {
 // Makes the credentials of one port. `who` names the listener in the log.
 // Errors as TlsSource::Open.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
-    const TlsFiles& files, std::string who);
+    const TlsFiles& files, const std::string& who);
 
 }  // namespace atl::rpc

@@ -20,14 +20,31 @@ namespace {
 // In the order in which they are written.
 constexpr const char* kLowerFiles[] = {kIslandCaKeyFile, kIslandCaCertFile,
                                        kServiceCaKeyFile, kServiceCaCertFile};
-constexpr const char* kRootFiles[] = {kCaKeyFile, kCaCertFile};
+
+// The names of the root's files.
+struct RootFiles {
+  const char* cert;
+  const char* key;
+};
+
+RootFiles FindRootFiles(const std::string& directory) {
+  const auto holds = [&](const char* file) {
+    return HoldsFile(directory, file);
+  };
+  if (!holds(kRootCertFile) && !holds(kRootKeyFile) &&
+      (holds(kCaCertFile) || holds(kCaKeyFile))) {
+    return {kCaCertFile, kCaKeyFile};
+  }
+  return {kRootCertFile, kRootKeyFile};
+}
 
 enum class Kind { kNone, kSingle, kTree };
 
 absl::Status PartOfACa(const std::string& directory,
                        const std::vector<std::string>& found,
                        const std::vector<std::string>& missing) {
-  const bool complete = HoldsFile(directory, kCaCertFile);
+  const bool complete =
+      HoldsFile(directory, FindRootFiles(directory).cert);
   return absl::FailedPreconditionError(absl::StrCat(
       directory, " holds ", absl::StrJoin(found, ", "), " without ",
       absl::StrJoin(missing, ", "),
@@ -45,10 +62,11 @@ absl::StatusOr<Kind> FindCa(const std::string& directory) {
   }
   const bool tree = !found.empty();
   if (!tree) missing.clear();
-  for (const char* file : kRootFiles) {
+  const RootFiles root = FindRootFiles(directory);
+  for (const char* file : {root.key, root.cert}) {
     if (HoldsFile(directory, file)) {
       found.push_back(file);
-    } else if (!tree || absl::string_view(file) != kCaKeyFile) {
+    } else if (!tree || file == root.cert) {
       missing.push_back(file);
     }
   }
@@ -59,14 +77,11 @@ absl::StatusOr<Kind> FindCa(const std::string& directory) {
 
 absl::StatusOr<rpc::KeyAndCertificate> ReadPair(const std::string& directory,
                                                 const char* cert_file,
-                                                const char* key_file) {
+                                                const char* key_file,
+                                                bool needs_key = true) {
   rpc::KeyAndCertificate pair;
   ASSIGN_OR_RETURN(pair.cert_pem, ReadFileIn(directory, cert_file));
-  // Only the root's key may be away.
-  if (absl::string_view(key_file) == kCaKeyFile &&
-      !HoldsFile(directory, key_file)) {
-    return pair;
-  }
+  if (!needs_key && !HoldsFile(directory, key_file)) return pair;
   ASSIGN_OR_RETURN(pair.key_pem, ReadFileIn(directory, key_file));
   if (rpc::CheckKey(pair.cert_pem, pair.key_pem).ok()) return pair;
   return absl::InvalidArgumentError(absl::StrCat(
@@ -83,7 +98,15 @@ absl::StatusOr<Ca> ReadFiles(const std::string& directory) {
         absl::StrCat("`atoll ca init --dir ", directory, "` makes one."));
   }
   Ca ca;
-  ASSIGN_OR_RETURN(ca.root, ReadPair(directory, kCaCertFile, kCaKeyFile));
+  ca.directory = directory;
+  const RootFiles root = FindRootFiles(directory);
+  ca.root_cert_file = root.cert;
+  if (HoldsFile(directory, kCrlFile)) {
+    ASSIGN_OR_RETURN(ca.crl_pem, ReadFileIn(directory, kCrlFile));
+  }
+  // Only the root's key may be away.
+  ASSIGN_OR_RETURN(
+      ca.root, ReadPair(directory, root.cert, root.key, /*needs_key=*/false));
   if (kind == Kind::kTree) {
     ASSIGN_OR_RETURN(
         ca.service, ReadPair(directory, kServiceCaCertFile, kServiceCaKeyFile));
@@ -96,7 +119,7 @@ absl::StatusOr<Ca> ReadFiles(const std::string& directory) {
   // A root must not sign certificates itself: whoever trusts it for them would
   // trust its island CA too.
   if (facts.path_length > 0) {
-    return PartOfACa(directory, {kCaCertFile},
+    return PartOfACa(directory, {root.cert},
                      {std::begin(kLowerFiles), std::end(kLowerFiles)});
   }
   ca.service = ca.root;
@@ -105,15 +128,15 @@ absl::StatusOr<Ca> ReadFiles(const std::string& directory) {
 
 // The certificates of `ca`, each with the file that holds it.
 std::vector<std::pair<std::string, std::string*>> CertificatesOf(Ca& ca) {
-  if (!ca.has_island_ca()) return {{kCaCertFile, &ca.root.cert_pem}};
-  return {{kCaCertFile, &ca.root.cert_pem},
+  if (!ca.has_island_ca()) return {{ca.root_cert_file, &ca.root.cert_pem}};
+  return {{ca.root_cert_file, &ca.root.cert_pem},
           {kServiceCaCertFile, &ca.service.cert_pem},
           {kIslandCaCertFile, &ca.island.cert_pem}};
 }
 
 std::string RenewCommand(const std::string& directory) {
   return absl::StrCat("`atoll ca renew --dir ", directory,
-                      " --authorities`, with ca.key, renews it.");
+                      " --authorities`, with the root's key, renews it.");
 }
 
 absl::StatusOr<Ca> MakeCa(absl::Time begin, absl::Time end) {
@@ -141,8 +164,17 @@ absl::Status WriteCa(const std::string& directory, const Ca& ca) {
     RETURN_IF_ERROR(write(kServiceCaKeyFile, ca.service.key_pem));
     RETURN_IF_ERROR(write(kServiceCaCertFile, ca.service.cert_pem));
   }
-  RETURN_IF_ERROR(write(kCaKeyFile, ca.root.key_pem));
-  return write(kCaCertFile, ca.root.cert_pem);
+  RETURN_IF_ERROR(write(kCrlFile, ca.crl_pem));
+  if (!ca.directory.empty() && HoldsFile(ca.directory, kIssuedFile)) {
+    ASSIGN_OR_RETURN(const std::string issued,
+                     ReadFileIn(ca.directory, kIssuedFile));
+    RETURN_IF_ERROR(write(kIssuedFile, issued));
+  }
+  // The older kind has no root that stands above others.
+  const bool tree = ca.has_island_ca();
+  RETURN_IF_ERROR(
+      write(tree ? kRootKeyFile : kCaKeyFile, ca.root.key_pem));
+  return write(tree ? kRootCertFile : kCaCertFile, ca.root.cert_pem);
 }
 
 }  // namespace
@@ -185,7 +217,7 @@ absl::StatusOr<std::vector<std::string>> RenewAuthorities(
   ASSIGN_OR_RETURN(Ca ca, ReadFiles(directory));
   if (ca.root.key_pem.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        FileIn(directory, kCaKeyFile),
+        FileIn(directory, FindRootFiles(directory).key),
         " is missing: bring the root's key back for this command"));
   }
   const auto certificates = CertificatesOf(ca);

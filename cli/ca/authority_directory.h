@@ -1,9 +1,9 @@
 // The directory of a CA, in which nobody changes a key. Its root signs a
 // service CA and an island CA; nothing else needs the root's key, which may be
 // kept elsewhere. The older kind of CA is one certificate and one key, ca.crt
-// and ca.key, which sign everything.
+// and ca.key, which sign everything. A root may have these names too.
 //
-// A CA is there once its ca.crt is: that file is written last.
+// A CA is there once its root's certificate is: that file is written last.
 
 #pragma once
 
@@ -24,6 +24,9 @@ struct Ca {
   rpc::KeyAndCertificate root;     // The key is empty if it is elsewhere.
   rpc::KeyAndCertificate service;  // Signs certificates. Older kind: the root.
   rpc::KeyAndCertificate island;   // Older kind: empty.
+  std::string crl_pem;    // Its revoked certificates; empty: none.
+  std::string directory;  // Empty: it was made in memory.
+  std::string root_cert_file = "ca.crt";  // Its name in the directory.
 
   bool has_island_ca() const { return !island.cert_pem.empty(); }
 };
@@ -32,7 +35,7 @@ struct Ca {
 enum class CaOrigin { kMade, kCopied, kKept };
 
 // Leaves the CA that `directory` holds. Else copies the one of `existing`, if
-// that directory holds one. Else makes one for `lifetime`.
+// that directory holds one, with what it has issued and revoked. Else makes one for `lifetime`.
 // FAILED_PRECONDITION: a directory holds a part of a CA. UNAUTHENTICATED: the
 // CA has expired. INVALID_ARGUMENT: the files are not a CA's certificates and
 // keys. Otherwise as the file system.

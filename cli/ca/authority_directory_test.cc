@@ -16,7 +16,7 @@
 namespace atl::cli {
 namespace {
 
-constexpr const char* kFiles[] = {"ca.crt",         "ca.key",
+constexpr const char* kFiles[] = {"root.crt",       "root.key",
                                   "service-ca.crt", "service-ca.key",
                                   "island-ca.crt",  "island-ca.key"};
 
@@ -80,7 +80,7 @@ TEST_F(AuthorityDirectoryTest, MakesACaOnceAndKeepsIt) {
 
 TEST_F(AuthorityDirectoryTest, OnlyTheRootMaySignCas) {
   ASSERT_TRUE(Init("ca").ok());
-  EXPECT_EQ(PathLength(Read("ca/ca.crt")), 1);
+  EXPECT_EQ(PathLength(Read("ca/root.crt")), 1);
   EXPECT_EQ(PathLength(Read("ca/service-ca.crt")), 0);
   EXPECT_EQ(PathLength(Read("ca/island-ca.crt")), 0);
   const std::string island = Read("ca/island-ca.crt");
@@ -100,22 +100,45 @@ TEST_F(AuthorityDirectoryTest, CopiesAnExistingCaIfThereIsOne) {
 
 TEST_F(AuthorityDirectoryTest, TheRootsKeyMayBeElsewhere) {
   ASSERT_TRUE(Init("ca").ok());
-  std::filesystem::remove(Path("ca/ca.key"));
+  std::filesystem::remove(Path("ca/root.key"));
   EXPECT_EQ(Init("ca").value(), CaOrigin::kKept);
   const auto ca = ReadCa(Path("ca"), now_);
   ASSERT_TRUE(ca.ok()) << ca.status();
   EXPECT_TRUE(ca->root.key_pem.empty());
   EXPECT_EQ(Init("copy", "ca").value(), CaOrigin::kCopied);
-  EXPECT_FALSE(HoldsFile(Path("copy"), kCaKeyFile));
+  EXPECT_FALSE(HoldsFile(Path("copy"), kRootKeyFile));
   const absl::Status status =
       RenewAuthorities(Path("ca"), now_, absl::Hours(1)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::StrContains(status.message(), "ca.key is missing"));
+  EXPECT_TRUE(absl::StrContains(status.message(), "root.key is missing"));
+}
+
+TEST_F(AuthorityDirectoryTest, KnowsARootByItsOlderName) {
+  ASSERT_TRUE(Init("ca").ok());
+  std::filesystem::rename(Path("ca/root.crt"), Path("ca/ca.crt"));
+  std::filesystem::rename(Path("ca/root.key"), Path("ca/ca.key"));
+  EXPECT_EQ(Init("ca").value(), CaOrigin::kKept);
+  EXPECT_EQ(Init("copy", "ca").value(), CaOrigin::kCopied);
+  EXPECT_EQ(Read("copy/root.crt"), Read("ca/ca.crt"));
+  EXPECT_EQ(Read("copy/root.key"), Read("ca/ca.key"));
+  const auto files = RenewAuthorities(Path("ca"), now_, absl::Hours(99));
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ(files->front(), "ca.crt");
+  EXPECT_FALSE(HoldsFile(Path("ca"), kRootCertFile));
+}
+
+TEST_F(AuthorityDirectoryTest, CopiesWhatItHasIssuedAndRevoked) {
+  ASSERT_TRUE(Init("old").ok());
+  ASSERT_TRUE(WriteFileIn(Path("old"), kIssuedFile, "a line\n").ok());
+  ASSERT_TRUE(WriteFileIn(Path("old"), kCrlFile, "a list\n").ok());
+  ASSERT_TRUE(Init("copy", "old").ok());
+  EXPECT_EQ(Read("copy/issued.txt"), "a line\n");
+  EXPECT_EQ(Read("copy/crl.pem"), "a list\n");
 }
 
 TEST_F(AuthorityDirectoryTest, RefusesAPartOfACa) {
   for (const std::string file : kFiles) {
-    if (file == kCaKeyFile) continue;
+    if (file == kRootKeyFile) continue;
     std::filesystem::remove_all(Path("ca"));
     ASSERT_TRUE(Init("ca").ok());
     std::filesystem::remove(Path("ca/" + file));
@@ -125,9 +148,9 @@ TEST_F(AuthorityDirectoryTest, RefusesAPartOfACa) {
       EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
       EXPECT_TRUE(absl::StrContains(status.message(), "without " + file))
           << status;
-      // ca.crt is written last.
+      // root.crt is written last.
       EXPECT_EQ(absl::StrContains(status.message(), "interrupted"),
-                file == kCaCertFile)
+                file == kRootCertFile)
           << status;
     }
   }
@@ -158,7 +181,7 @@ TEST_F(AuthorityDirectoryTest, SaysThatTheCaHasExpired) {
   const absl::Status status =
       ReadCa(Path("ca"), now_ + absl::Hours(241)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
-  for (const char* word : {"ca.crt", "expired at"}) {
+  for (const char* word : {"root.crt", "expired at"}) {
     EXPECT_TRUE(absl::StrContains(status.message(), word)) << status;
   }
 }

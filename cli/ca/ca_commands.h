@@ -10,6 +10,8 @@ namespace atl::cli {
 void AddCaInit(flags::Command& app, Context& context);
 void AddCaIssue(flags::Command& app, Context& context);
 void AddCaRenew(flags::Command& app, Context& context);
+void AddCaList(flags::Command& app, Context& context);
+void AddCaRevoke(flags::Command& app, Context& context);
 void AddCaPublish(flags::Command& app, Context& context);
 
 }  // namespace atl::cli

@@ -64,4 +64,17 @@ absl::Status WriteFileIn(const std::string& directory, absl::string_view name,
   return status;
 }
 
+absl::Status AppendToFileIn(const std::string& directory,
+                            absl::string_view name, absl::string_view text) {
+  const std::string path = FileIn(directory, name);
+  const int fd = ::open(path.c_str(),
+                        O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC,
+                        0644);
+  if (fd < 0) return ErrnoToStatus(errno, path);
+  const absl::Status status = Annotate(WriteAll(fd, text), path);
+  ::close(fd);
+  RETURN_IF_ERROR(status);
+  return PosixFileSystem().SyncDirectory(directory);
+}
+
 }  // namespace atl::cli

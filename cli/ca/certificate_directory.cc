@@ -13,6 +13,7 @@
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "cli/ca/ca_files.h"
+#include "cli/ca/issued_list.h"
 #include "cli/output/error.h"
 
 namespace atl::cli {
@@ -128,6 +129,7 @@ std::vector<std::pair<std::string, std::string>> ListFiles(
   if (role == Role::kGate) {
     files.push_back({kIslandCaKeyFile, ca.island.key_pem});
   }
+  if (!ca.crl_pem.empty()) files.push_back({kCrlFile, ca.crl_pem});
   files.push_back({kTlsCertFile, issued.cert_pem + ChainAbove(ca, role)});
   files.push_back({kTlsKeyFile, std::move(issued.key_pem)});
   return files;
@@ -197,6 +199,8 @@ absl::StatusOr<IssuedFiles> IssueFiles(const Ca& ca,
   ASSIGN_OR_RETURN(const rpc::CertificateFacts facts,
                    rpc::ReadFacts(made.cert_pem));
   issued.end = facts.end;
+  // Before it exists outside: `ca revoke` must find each.
+  RETURN_IF_ERROR(RecordIssued(ca, made.cert_pem));
   RETURN_IF_ERROR(MakePrivateDirectory(options.out));
   for (const auto& [file, text] : ListFiles(ca, options.role, made)) {
     RETURN_IF_ERROR(WriteFileIn(options.out, file, text));
@@ -215,6 +219,11 @@ absl::StatusOr<std::vector<IssuedFiles>> RenewFiles(
   }
   std::vector<IssuedFiles> written;
   for (Renewed& renewed : all) {
+    RETURN_IF_ERROR(RecordIssued(ca, renewed.chain_pem));
+    if (!ca.crl_pem.empty()) {
+      RETURN_IF_ERROR(
+          WriteFileIn(renewed.files.directory, kCrlFile, ca.crl_pem));
+    }
     RETURN_IF_ERROR(
         WriteFileIn(renewed.files.directory, kTlsCertFile, renewed.chain_pem));
     written.push_back(std::move(renewed.files));

@@ -46,10 +46,10 @@ absl::StatusOr<IssuedFiles> IssueFiles(const Ca& ca,
                                        const IssueOptions& options,
                                        absl::Time now);
 
-// Replaces tls.crt in each directory: key, name, hosts and runs stay. It may
-// have expired, and tls.key may be elsewhere. Replaces none if one has an
-// error. INVALID_ARGUMENT: `ca` did not sign one of them. NOT_FOUND: one is
-// missing. Otherwise as the file system.
+// Replaces tls.crt in each directory, and crl.pem if the CA has one: key, name,
+// hosts and runs stay. It may have expired, and tls.key may be elsewhere.
+// Replaces none if one has an error. INVALID_ARGUMENT: `ca` did not sign one of
+// them. NOT_FOUND: one is missing. Otherwise as the file system.
 absl::StatusOr<std::vector<IssuedFiles>> RenewFiles(
     const Ca& ca, const std::vector<std::string>& directories, absl::Time now,
     absl::Duration lifetime);

@@ -49,9 +49,9 @@ void AddCaInit(flags::Command& app, Context& context) {
   flags::Command& command =
       app.AddCommand("init", "Make a certificate authority");
   command.Footer(
-      "Writes a root (ca.crt, ca.key) and two CAs that it signs: service-ca\n"
+      "Writes a root (root.crt, root.key) and two CAs that it signs: service-ca\n"
       "signs what `atoll ca issue` makes, island-ca what a gate makes. Only\n"
-      "`atoll ca renew --authorities` needs ca.key again: keep it elsewhere. A\n"
+      "`atoll ca renew --authorities` needs root.key again: keep it elsewhere. A\n"
       "directory that holds a CA is left as it is.\n"
       "Example:\n"
       "  atoll ca init --dir ca");

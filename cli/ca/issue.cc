@@ -57,10 +57,11 @@ void AddCaIssue(flags::Command& app, Context& context) {
   flags::Command& command =
       app.AddCommand("issue", "Issue a certificate of the CA");
   command.Footer(
-      "Writes tls.crt, tls.key and ca.crt, for --tls-cert, --tls-key and\n"
-      "--tls-ca; for a coordinator and a server also island-ca.crt, for\n"
-      "--tls-island-ca; for a gate also island-ca.crt and island-ca.key. The\n"
-      "role data is for `atoll data serve`.\n"
+      "Makes OUT, the directory for --tls-dir: tls.crt, tls.key and ca.crt;\n"
+      "for a coordinator and a server also island-ca.crt; for a gate also\n"
+      "island-ca.crt and island-ca.key. The role data is for `atoll data\n"
+      "serve`. `atoll ca list` lists what was issued, `atoll ca revoke` revokes\n"
+      "it.\n"
       "`atoll ca renew` makes it valid for longer.\n"
       "Examples:\n"
       "  atoll ca issue --dir ca --role coordinator --id c --out c \\\n"

@@ -22,7 +22,7 @@ namespace atl::cli {
 namespace {
 
 constexpr char kCaDirectory[] = "ca";
-constexpr char kOpaque[] = "Opaque";  // The type of the CA's Secret.
+constexpr char kOpaque[] = "Opaque";  // The type of the CA's Secrets.
 // Where a pod has its service account.
 constexpr char kAccount[] = "/var/run/secrets/kubernetes.io/serviceaccount/";
 
@@ -60,6 +60,11 @@ absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
   return labels;
 }
 
+// The name of the root's certificate in a directory.
+const char* RootFile(const std::string& directory) {
+  return HoldsFile(directory, kRootCertFile) ? kRootCertFile : kCaCertFile;
+}
+
 // The Secret of the subdirectory `id` of `from`.
 absl::StatusOr<Secret> ReadSecret(const PublishOptions& options,
                                   const std::string& id) {
@@ -70,15 +75,19 @@ absl::StatusOr<Secret> ReadSecret(const PublishOptions& options,
   ASSIGN_OR_RETURN(secret.labels, ParseLabels(options.labels));
   const std::string directory = absl::StrCat(options.from, "/", id);
   using Names = std::vector<const char*>;
+  // The root's key stays here: nothing in the cluster needs it. A CA of the
+  // older kind signs with it.
+  const bool has_lower_cas = HoldsFile(directory, kServiceCaCertFile);
   for (const char* file :
-       is_ca ? Names{kCaCertFile}
+       is_ca ? Names{RootFile(directory)}
              : Names{kTlsCertFile, kTlsKeyFile, kCaCertFile}) {
     ASSIGN_OR_RETURN(secret.data[file], ReadFileIn(directory, file));
   }
   for (const char* file :
-       is_ca ? Names{kCaKeyFile, kServiceCaCertFile, kServiceCaKeyFile,
-                     kIslandCaCertFile, kIslandCaKeyFile}
-             : Names{kIslandCaCertFile, kIslandCaKeyFile}) {
+       !is_ca          ? Names{kIslandCaCertFile, kIslandCaKeyFile}
+       : has_lower_cas ? Names{kServiceCaCertFile, kServiceCaKeyFile,
+                               kIslandCaCertFile, kIslandCaKeyFile, kIssuedFile}
+                       : Names{kCaKeyFile, kIssuedFile}) {
     if (!HoldsFile(directory, file)) continue;
     ASSIGN_OR_RETURN(secret.data[file], ReadFileIn(directory, file));
   }
@@ -99,6 +108,15 @@ absl::StatusOr<std::vector<Secret>> ReadSecrets(const PublishOptions& options) {
     RETURN_IF_ERROR(ValidateId(options.from, id));
     ASSIGN_OR_RETURN(Secret secret, ReadSecret(options, id));
     secrets.push_back(std::move(secret));
+    if (id != kCaDirectory) continue;
+    const std::string directory = absl::StrCat(options.from, "/", id);
+    if (!HoldsFile(directory, kCrlFile)) continue;
+    Secret revoked;
+    revoked.name = absl::StrCat(options.prefix, "-crl");
+    revoked.type = kOpaque;
+    ASSIGN_OR_RETURN(revoked.labels, ParseLabels(options.labels));
+    ASSIGN_OR_RETURN(revoked.data[kCrlFile], ReadFileIn(directory, kCrlFile));
+    secrets.push_back(std::move(revoked));
   }
   if (secrets.empty()) {
     return absl::NotFoundError(absl::StrCat(
@@ -112,10 +130,14 @@ absl::StatusOr<std::vector<Secret>> ReadSecrets(const PublishOptions& options) {
 // its own first.
 absl::Status CheckSameCa(const PublishOptions& options, const Secret& ca) {
   std::string found;
-  if (HoldsFile(options.existing, kCaCertFile)) {
-    ASSIGN_OR_RETURN(found, ReadFileIn(options.existing, kCaCertFile));
+  if (const char* const file = RootFile(options.existing);
+      HoldsFile(options.existing, file)) {
+    ASSIGN_OR_RETURN(found, ReadFileIn(options.existing, file));
   }
-  if (found == ca.data.at(kCaCertFile)) return absl::OkStatus();
+  for (const char* const file : {kRootCertFile, kCaCertFile}) {
+    const auto own = ca.data.find(file);
+    if (own != ca.data.end() && own->second == found) return absl::OkStatus();
+  }
   return WithHint(
       absl::AbortedError(absl::StrCat("secret ", ca.name,
                                       " exists and may hold another CA than ",
@@ -139,7 +161,8 @@ absl::Status Publish(Context& context, const PublishOptions& options) {
   for (const Secret& secret : secrets) {
     ASSIGN_OR_RETURN(const bool created,
                      CreateSecret(api, options.name_space, secret));
-    if (!created && secret.type == kOpaque) {
+    if (!created && secret.type == kOpaque &&
+        secret.data.count(kCrlFile) == 0) {
       RETURN_IF_ERROR(CheckSameCa(options, secret));
     }
     const char* const state = created ? "created" : "already there";
@@ -158,7 +181,8 @@ void AddCaPublish(flags::Command& app, Context& context) {
   command.Footer(
       "Each subdirectory ID of --from becomes the Secret PREFIX-ID-tls, and "
       "ca\n"
-      "becomes PREFIX-ca. A Secret that exists is left as it is. If the CA's\n"
+      "becomes PREFIX-ca, without the root's key, and PREFIX-crl, if it has\n"
+      "revoked certificates. A Secret that exists is left as it is. If the CA's\n"
       "Secret exists, --existing must hold the same CA.\n"
       "Example:\n"
       "  atoll ca publish --from certs --namespace train --prefix atoll");

@@ -95,7 +95,7 @@ void AddCaRenew(flags::Command& app, Context& context) {
       "Replaces tls.crt in each OUT, even if it has expired: key, name, hosts\n"
       "and runs stay. Copy that file to its owner's machine; a running "
       "program\n"
-      "reads it again. --authorities renews the CAs themselves, needs ca.key,\n"
+      "reads it again. --authorities renews the CAs themselves, needs root.key,\n"
       "and says what to copy.\n"
       "Examples:\n"
       "  atoll ca renew --dir ca kitchen attic\n"

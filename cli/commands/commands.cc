@@ -60,6 +60,8 @@ void AddCommands(flags::Command& app, Context& context) {
   AddCaInit(ca, context);
   AddCaIssue(ca, context);
   AddCaRenew(ca, context);
+  AddCaList(ca, context);
+  AddCaRevoke(ca, context);
   AddCaPublish(ca, context);
   flags::Command& dev = group("dev", "Run a whole system on this machine");
   AddDevUp(dev, context);

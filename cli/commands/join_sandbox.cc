@@ -65,7 +65,7 @@ SandboxRequest MakeSandboxRequest(const Context& context,
   for (const std::string& root : island.data_roots) paths.data.push_back(root);
   const rpc::TlsFiles& tls = island.security.tls;
   for (const std::string& path :
-       {tls.ca, tls.cert, tls.key, island.rendezvous_secret_path,
+       {tls.dir, tls.ca, tls.cert, tls.key, island.rendezvous_secret_path,
         context.profile_path, ConfigDirectory(context.environment)}) {
     if (!path.empty()) paths.read.push_back(Absolute(path));
   }

@@ -97,6 +97,10 @@ Check JudgeToken(const absl::StatusOr<v1::TokenState>& token, absl::Time now) {
                   "The gate cannot reach the coordinator: try again, then tell "
                   "the operator.");
   }
+  if (GetReason(status) == "NO_ISLAND_CA") {
+    return Failed("token", status.message(),
+                  "Tell the operator. The string stays good.");
+  }
   if (!status.ok()) return Failed("token", status.message(), kAskOperator);
   const absl::Time expire = FromProto(token->expire_time());
   if (token->uses_left() < 1) {
@@ -191,6 +195,14 @@ Check JudgeData(const v1::DataSpec& data, const DataFacts& facts) {
 
 Check JudgeServices(absl::string_view id, const std::vector<Dialled>& dialled) {
   for (const Dialled& service : dialled) {
+    if (service.admits_islands == false) {
+      return Failed(id,
+                    absl::StrCat(service.address,
+                                 " admits no island that a gate enrolled"),
+                    "Do not join yet: a use of the string would be lost. Tell "
+                    "the operator: island-ca.crt is missing in the --tls-dir "
+                    "there.");
+    }
     if (service.status.ok()) continue;
     return Failed(id,
                   absl::StrCat(service.address, ": ", service.status.message()),

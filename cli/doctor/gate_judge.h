@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,8 +58,11 @@ Check JudgeData(const v1::DataSpec& data, const DataFacts& facts);
 struct Dialled {
   std::string address;
   absl::Status status;
+  // As ServiceFacts::admits_islands.
+  std::optional<bool> admits_islands = std::nullopt;
 };
-// FAILED: one of them does not answer. `id` is "coordinator" or "servers".
+// FAILED: one of them does not answer, or admits no enrolled island. `id` is
+// "coordinator" or "servers".
 Check JudgeServices(absl::string_view id, const std::vector<Dialled>& dialled);
 
 // The link to the gate. WARN: below 1 Mb/s, or it was not measured. `id` is

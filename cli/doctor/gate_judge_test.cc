@@ -166,6 +166,11 @@ TEST(GateJudgeTest, DataAtAPathNeedsARightAndAFile) {
 TEST(GateJudgeTest, OneServiceThatIsSilentFails) {
   EXPECT_EQ(JudgeServices("coordinator", {{"c:1", absl::OkStatus()}}),
             Passed("coordinator", "c:1 answers"));
+  const Check wasted =
+      JudgeServices("servers", {{"a:1", absl::OkStatus(), true},
+                                {"b:1", absl::OkStatus(), false}});
+  EXPECT_EQ(wasted.result, CheckResult::kFailed);
+  EXPECT_EQ(wasted.message, "b:1 admits no island that a gate enrolled");
   EXPECT_EQ(JudgeServices("servers", {{"a:1", absl::OkStatus()},
                                       {"b:1", absl::OkStatus()}}),
             Passed("servers", "all 2 answer"));

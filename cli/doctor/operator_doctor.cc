@@ -71,7 +71,7 @@ void OperatorDoctor::Run() {
     checks_.Add(Failed("coordinator", cluster.status().message(),
                        "Check --coordinator and the --tls-* files, and that "
                        "atoll-coordinator runs."));
-    checks_.Skip({"peers", "servers", "gates", "certificates", "clocks", "version",
+    checks_.Skip({"peers", "servers", "gates", "island_ca", "certificates", "clocks", "version",
                   "disks", "runs"},
                  "the coordinator does not answer");
     return;
@@ -101,6 +101,7 @@ void OperatorDoctor::Run() {
   checks_.Add(JudgeReached("gates", gates));
   std::vector<ServiceFacts> all = {coordinator};
   all.insert(all.end(), servers.begin(), servers.end());
+  checks_.Add(JudgeIslandCa(all, !gates.empty()));
   all.insert(all.end(), gates.begin(), gates.end());
   checks_.Add(JudgeCertificates(all, absl::Now()));
   checks_.Add(JudgeClocks(all));
@@ -150,7 +151,7 @@ void OperatorDoctor::Look(ServiceFacts& service) const {
       own.ok() ? own->cert_pem : "", own.ok() ? own->key_pem : "");
   if (!context.ok()) return;
   // The handshake's end does not matter: the certificate is shown before.
-  (void)rpc::TlsStream::Connect(
+  const auto stream = rpc::TlsStream::Connect(
       **context, *std::move(fd), address->host,
       [&service](const std::string& chain_pem) {
         if (const auto facts = rpc::ReadFacts(chain_pem); facts.ok()) {
@@ -160,6 +161,7 @@ void OperatorDoctor::Look(ServiceFacts& service) const {
         return absl::OkStatus();
       },
       limits);
+  if (stream.ok()) service.admits_islands = (*stream)->AcceptsAnotherCa();
 }
 
 void OperatorDoctor::LookAtGate(const std::string& pin,

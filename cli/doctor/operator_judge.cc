@@ -125,6 +125,25 @@ Check JudgeReached(absl::string_view id,
       "Start the stopped one; open its port for this machine and for islands.");
 }
 
+Check JudgeIslandCa(const std::vector<ServiceFacts>& listeners, bool has_gate) {
+  Findings findings;
+  size_t known = 0;
+  for (const ServiceFacts& listener : listeners) {
+    if (!listener.admits_islands.has_value()) continue;
+    ++known;
+    if (*listener.admits_islands) continue;
+    findings.Add(has_gate ? CheckResult::kFailed : CheckResult::kWarn,
+                 absl::StrCat(listener.name, " at ", listener.address,
+                              " admits no enrolled island"));
+  }
+  if (known == 0) return NotChecked("island_ca", "no service uses TLS");
+  return findings.ToCheck(
+      "island_ca", absl::StrCat(known, " admit enrolled islands"),
+      "For volunteers give it --tls-dir with a directory of `atoll ca issue`, "
+      "which has island-ca.crt. Before, a join string cannot be made, or is "
+      "wasted.");
+}
+
 Check JudgeCertificates(const std::vector<ServiceFacts>& services,
                         absl::Time now) {
   Findings findings;

@@ -23,6 +23,9 @@ struct ServiceFacts {
   bool alive = true;     // The coordinator says so.
   // The validity of its certificate, if it showed one.
   std::optional<absl::Time> certificate_begin, certificate_end;
+  // Whether its port accepts a CA besides that of its own certificate, as
+  // enrolled islands need it; nullopt: it does not say.
+  std::optional<bool> admits_islands;
   std::optional<absl::Duration> clock_ahead;  // Its clock minus this machine's.
   std::string program_version;                // Empty: not known.
   std::optional<v1::ServerHealth> health;
@@ -39,6 +42,10 @@ Check JudgeServers(const v1::GetClusterResponse& cluster,
 // "servers" or "gates".
 Check JudgeReached(absl::string_view id,
                    const std::vector<ServiceFacts>& services);
+
+// FAILED: a coordinator or a server accepts no island CA, although there is a
+// gate. WARN: the same without a gate, which such a coordinator refuses.
+Check JudgeIslandCa(const std::vector<ServiceFacts>& listeners, bool has_gate);
 
 // FAILED: a certificate has expired. WARN: less than a third of its life, or
 // than 7 days, is left.

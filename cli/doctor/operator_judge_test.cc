@@ -86,6 +86,23 @@ TEST(OperatorJudgeTest, NoGateIsARemark) {
   EXPECT_THAT(JudgeReached("servers", {}).message, HasSubstr("no server"));
 }
 
+TEST(OperatorJudgeTest, AGateNeedsListenersWithTheIslandCa) {
+  EXPECT_EQ(JudgeIslandCa({Server()}, true).message,
+            "not checked: no service uses TLS");
+  ServiceFacts good = Server();
+  good.admits_islands = true;
+  EXPECT_EQ(JudgeIslandCa({good}, true),
+            Passed("island_ca", "1 admit enrolled islands"));
+  ServiceFacts bad = Server("server s1");
+  bad.admits_islands = false;
+  const Check failed = JudgeIslandCa({good, bad}, true);
+  EXPECT_EQ(failed.result, CheckResult::kFailed);
+  EXPECT_EQ(failed.message, "server s1 at s0:7401 admits no enrolled island");
+  EXPECT_THAT(failed.action, HasSubstr("--tls-dir"));
+  // A coordinator without it refuses the gate.
+  EXPECT_EQ(JudgeIslandCa({bad}, false).result, CheckResult::kWarn);
+}
+
 TEST(OperatorJudgeTest, ACertificateIsOldInItsLastThirdOrWeek) {
   const auto judge = [](absl::Duration age, absl::Duration left) {
     ServiceFacts server = Server();

@@ -12,6 +12,7 @@
 #include "base/host_port/host_port.h"
 #include "base/net/http_proxy.h"
 #include "base/obs/version.h"
+#include "base/rpc/tls_stream/tls_stream.h"
 #include "base/sandbox/landlock.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
@@ -189,13 +190,26 @@ void VolunteerDoctor::CheckVersion(const std::string& coordinator_version) {
                            needed & ~ProgramFeatures()));
 }
 
+Dialled VolunteerDoctor::Look(const std::string& address) const {
+  absl::StatusOr<UniqueFd> fd = Dial(address);
+  Dialled dialled = {address, fd.status()};
+  const absl::StatusOr<HostPort> target = ParseHostPort(address);
+  const auto context = rpc::TlsContext::MakeClient("", "");
+  if (!fd.ok() || !target.ok() || !context.ok()) return dialled;
+  // Any certificate will do: only the names of its clients' CAs are read.
+  const auto stream = rpc::TlsStream::Connect(
+      **context, *std::move(fd), target->host, nullptr, Within(kDialMax));
+  if (stream.ok()) dialled.admits_islands = (*stream)->AcceptsAnotherCa();
+  return dialled;
+}
+
 void VolunteerDoctor::CheckServices() {
   const auto check = [this](absl::string_view id,
                             const std::vector<std::string>& addresses) {
     std::vector<Dialled> dialled;
     for (const std::string& address : addresses) {
       if (dialled.size() == kDialledMax || stopped()) break;
-      dialled.push_back({address, Dial(address).status()});
+      dialled.push_back(Look(address));
     }
     if (!dialled.empty()) checks_.Add(JudgeServices(id, dialled));
   };

@@ -18,6 +18,7 @@
 #include "base/host_port/proxy.h"
 #include "base/net/socket.h"
 #include "cli/doctor/check.h"
+#include "cli/doctor/gate_judge.h"
 #include "cli/doctor/forecast.h"
 #include "cli/flags/lent_flags.h"
 #include "coordinator/client/gate_client.h"
@@ -83,6 +84,8 @@ class VolunteerDoctor {
   void CheckToken(const v1::GateResponse& response);
   void CheckEnrolment();
   void CheckVersion(const std::string& coordinator_version);
+  // Connects to a service, and looks which islands it admits.
+  Dialled Look(const std::string& address) const;
   void CheckServices();
   void CheckData();
   void CheckMachine();

@@ -135,8 +135,9 @@ std::string GetHint(const absl::Status& status) {
       // caller's certificate.
       if (absl::StrContains(status.message(), "Socket closed")) {
         return "The other side closed the connection. Does it require TLS, or "
-               "a certificate from another CA? Check --tls-cert, --tls-key and "
-               "--tls-ca.";
+               "a certificate from another CA? Check --tls-dir, or --tls-cert, "
+               "--tls-key and --tls-ca. If a gate enrolled this machine, the "
+               "operator may lack island-ca.crt there: `atoll doctor` says so.";
       }
       return "Is the coordinator running, and is --coordinator (or "
              "ATOLL_COORDINATOR) its address? `atoll settings` shows the "
@@ -150,8 +151,8 @@ std::string GetHint(const absl::Status& status) {
       }
       return "Try again, or raise --timeout.";
     case absl::StatusCode::kUnauthenticated:
-      return "Give a valid certificate with --tls-cert, --tls-key and "
-             "--tls-ca.";
+      return "Give a valid certificate with --tls-dir, or with --tls-cert, "
+             "--tls-key and --tls-ca.";
     case absl::StatusCode::kPermissionDenied:
       return "The role of this certificate does not permit this; use an "
              "operator's certificate.";

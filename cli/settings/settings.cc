@@ -138,6 +138,8 @@ const std::vector<SettingDefinition>& SettingDefinitions() {
       {"proxy", "",
        "http://[USER:PASSWORD@]HOST:PORT of an HTTP proxy for all but "
        "loopback; default: HTTPS_PROXY, but for NO_PROXY"},
+      {"tls_dir", "",
+       "Directory of `atoll ca issue`: tls.crt, tls.key and ca.crt", true},
       {"tls_ca", "",
        "PEM file of the CA that signed the other side's certificate", true},
       {"tls_cert", "", "PEM file of this side's certificate", true},
@@ -186,6 +188,7 @@ absl::StatusOr<Settings> Settings::Resolve(const Sources& sources) {
     }
     settings.settings_.push_back(std::move(setting));
   }
+  settings.TakeTlsDirectory();
   const std::string& timeout = settings.Get("timeout");
   if (!absl::ParseDuration(timeout, &settings.timeout_) ||
       settings.timeout_ <= absl::ZeroDuration()) {
@@ -215,6 +218,24 @@ absl::StatusOr<Settings> Settings::Resolve(const Sources& sources) {
   }
   RETURN_IF_ERROR(settings.ResolveProxy(sources.environment));
   return settings;
+}
+
+void Settings::TakeTlsDirectory() {
+  const auto find = [this](absl::string_view name) {
+    return std::find_if(settings_.begin(), settings_.end(),
+                        [&](const Setting& s) { return s.name == name; });
+  };
+  const Setting directory = *find("tls_dir");
+  if (directory.value.empty()) return;
+  for (const auto& [name, file] : {std::pair("tls_cert", "tls.crt"),
+                                   std::pair("tls_key", "tls.key"),
+                                   std::pair("tls_ca", "ca.crt")}) {
+    Setting& setting = *find(name);
+    if (!setting.value.empty() && setting.source >= directory.source) continue;
+    setting.value = absl::StrCat(directory.value, "/", file);
+    setting.source = directory.source;
+    setting.origin = directory.origin;
+  }
 }
 
 absl::Status Settings::ResolveProxy(const Environment& environment) {

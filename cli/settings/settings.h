@@ -4,6 +4,9 @@
 // default. (CLI11's own support is not used: there a file beats the
 // environment.)
 //
+// "tls_dir" stands for the three files of TLS. A file's own setting wins if its
+// source does, or is the same.
+//
 // The proxy has a fourth source, HTTPS_PROXY, between profile and default, and
 // only then hosts that are dialled directly, NO_PROXY. Other programs may
 // understand one that we do not: it is an error only when a host is dialled.
@@ -88,6 +91,9 @@ class Settings {
 
  private:
   absl::Status ResolveProxy(const Environment& environment);
+  // Takes the files of "tls_dir" for those whose own settings have an inferior
+  // source or none.
+  void TakeTlsDirectory();
 
   std::vector<Setting> settings_;
   absl::Duration timeout_;

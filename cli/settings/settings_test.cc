@@ -57,6 +57,24 @@ TEST(SettingsTest, PathsOfAProfileAreRelativeToIt) {
   EXPECT_EQ(resolved->Get("tls_key"), "/k.pem");
 }
 
+TEST(SettingsTest, ADirectoryStandsForTheTlsFilesOfInferiorSources) {
+  Settings::Sources sources;
+  sources.profile_path = "/p/profile.toml";
+  sources.profile_text = "tls_ca = \"ca.pem\"\ntls_cert = \"c.pem\"\n";
+  sources.environment["ATOLL_TLS_DIR"] = "anna";
+  sources.environment["ATOLL_TLS_KEY"] = "k.pem";
+  auto resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_EQ(resolved->Get("tls_ca"), "anna/ca.crt");
+  EXPECT_EQ(resolved->Get("tls_cert"), "anna/tls.crt");
+  EXPECT_EQ(Find(*resolved, "tls_cert").origin, "ATOLL_TLS_DIR");
+  EXPECT_EQ(resolved->Get("tls_key"), "k.pem");
+  sources.flags["tls_dir"] = "berta";
+  resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_EQ(resolved->Get("tls_key"), "berta/tls.key");
+}
+
 TEST(SettingsTest, AnUnknownProfileKeyIsToldWithItsLine) {
   Settings::Sources sources;
   sources.profile_path = "/p";

@@ -79,7 +79,7 @@ absl::StatusOr<std::shared_ptr<const GateMaterial>> GateFiles::Make(
 
 std::string FindForbiddenKeys(const std::string& ca_directory) {
   std::string found;
-  for (const char* name : {"ca.key", "service-ca.key"}) {
+  for (const char* name : {"root.key", "ca.key", "service-ca.key"}) {
     std::error_code error;
     if (!std::filesystem::exists(absl::StrCat(ca_directory, "/", name),
                                  error)) {

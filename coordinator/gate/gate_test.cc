@@ -741,9 +741,11 @@ TEST_F(GateTest, AnIslandCaThatCannotSignIsRefusedAtTheStart) {
 
 TEST_F(GateTest, NamesTheKeysThatItMustNotHave) {
   EXPECT_EQ(FindForbiddenKeys(directory_), "");
+  WriteFile(directory_ + "/root.key", "x");
   WriteFile(directory_ + "/ca.key", "x");
   WriteFile(directory_ + "/service-ca.key", "x");
-  EXPECT_EQ(FindForbiddenKeys(directory_), "ca.key, service-ca.key");
+  EXPECT_EQ(FindForbiddenKeys(directory_),
+            "root.key, ca.key, service-ca.key");
 }
 
 // --- Announcements -----------------------------------------------------------

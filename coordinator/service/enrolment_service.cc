@@ -49,8 +49,11 @@ absl::StatusOr<v1::ListAuditRecordsResponse> ReadAudit(
 
 class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
  public:
-  EnrolmentServiceImpl(EventLoop& loop, std::string pin)
-      : loop_(loop), pin_(std::move(pin)) {}
+  EnrolmentServiceImpl(EventLoop& loop, std::string pin,
+                       std::function<bool()> admits_islands)
+      : loop_(loop),
+        pin_(std::move(pin)),
+        admits_islands_(std::move(admits_islands)) {}
 
   grpc::ServerUnaryReactor* AnnounceGate(
       grpc::CallbackServerContext* context,
@@ -66,6 +69,9 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::ConsumeTokenRequest* request,
       v1::ConsumeTokenResponse* response) override {
+    if (absl::Status status = CheckIslandCa(); !status.ok()) {
+      return AnswerError(context, status);
+    }
     return Decide(context, request, response, &Coordinator::ConsumeToken);
   }
 
@@ -73,6 +79,9 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::CheckTokenRequest* request,
       v1::CheckTokenResponse* response) override {
+    if (absl::Status status = CheckIslandCa(); !status.ok()) {
+      return AnswerError(context, status);
+    }
     return Decide(
         context, request, response,
         [](Coordinator& coordinator, const v1::CheckTokenRequest& asked,
@@ -160,6 +169,7 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
 
   // A gate that shows another root would send strangers to it.
   absl::Status CheckGate(const v1::AnnounceGateRequest& request) const {
+    RETURN_IF_ERROR(CheckIslandCa());
     if (pin_.empty() || request.pin() == pin_) return absl::OkStatus();
     return Refuse(absl::StatusCode::kPermissionDenied, "WRONG_PIN",
                   absl::StrCat("the gate has the root with pin ",
@@ -167,15 +177,25 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
                                ", the coordinator that with ", pin_));
   }
 
+  absl::Status CheckIslandCa() const {
+    if (admits_islands_()) return absl::OkStatus();
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NO_ISLAND_CA",
+                  "the coordinator has no island CA, so no island that a gate "
+                  "enrols could connect: its operator gives it --tls-dir with "
+                  "island-ca.crt");
+  }
+
   EventLoop& loop_;
   const std::string pin_;
+  const std::function<bool()> admits_islands_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeEnrolmentService(EventLoop& loop,
-                                                    std::string pin) {
-  return std::make_unique<EnrolmentServiceImpl>(loop, std::move(pin));
+std::unique_ptr<grpc::Service> MakeEnrolmentService(
+    EventLoop& loop, std::string pin, std::function<bool()> admits_islands) {
+  return std::make_unique<EnrolmentServiceImpl>(loop, std::move(pin),
+                                                std::move(admits_islands));
 }
 
 }  // namespace atl::coordinator

@@ -69,18 +69,20 @@ std::string ReadPin(const rpc::Security& security) {
 
 std::unique_ptr<grpc::Service> MakeService(ServiceKind kind, EventLoop& loop,
                                            const std::string& pin,
-                                           DataUrlSigner* signer) {
+                                           const Listeners::Spec& spec) {
   switch (kind) {
     case ServiceKind::kRun:
       return MakeRunService(loop);
     case ServiceKind::kTrainingState:
       return MakeTrainingStateService(loop);
     case ServiceKind::kIsland:
-      return MakeIslandService(loop, signer);
+      return MakeIslandService(loop, spec.data_url_signer);
     case ServiceKind::kServer:
       return MakeServerService(loop);
     case ServiceKind::kEnrolment:
-      return MakeEnrolmentService(loop, pin);
+      return MakeEnrolmentService(loop, pin, [tls = spec.security.tls] {
+        return tls.empty() || rpc::HasIslandCa(tls);
+      });
   }
   return nullptr;
 }
@@ -106,7 +108,7 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(EventLoop& loop,
     server_spec.metrics = spec.metrics;
     for (const ServiceKind kind : port.services) {
       listeners->services_.push_back(
-          MakeService(kind, loop, pin, spec.data_url_signer));
+          MakeService(kind, loop, pin, spec));
       server_spec.services.push_back(listeners->services_.back().get());
     }
     absl::StatusOr<std::unique_ptr<rpc::RpcServer>> server =

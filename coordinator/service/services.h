@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -20,8 +21,10 @@ std::unique_ptr<grpc::Service> MakeIslandService(
     EventLoop& loop, DataUrlSigner* signer = nullptr);
 std::unique_ptr<grpc::Service> MakeServerService(EventLoop& loop);
 // `pin` names the root of the coordinator's own certificate, which a gate must
-// have too; empty: it is not known.
-std::unique_ptr<grpc::Service> MakeEnrolmentService(EventLoop& loop,
-                                                    std::string pin);
+// have too; empty: it is not known. `admits_islands` says whether the listeners
+// accept certificates of an island CA now: without it a gate would spend tokens
+// on islands that cannot connect.
+std::unique_ptr<grpc::Service> MakeEnrolmentService(
+    EventLoop& loop, std::string pin, std::function<bool()> admits_islands);
 
 }  // namespace atl::coordinator

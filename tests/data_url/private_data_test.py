@@ -46,7 +46,7 @@ class PrivateDataTest(gated.GatedTest):
         if token is not None:
             request.add_header("Authorization", "Bearer " + token)
         context = ssl.create_default_context(
-            cafile=os.path.join(self.security.ca, "ca.crt"))
+            cafile=os.path.join(self.security.ca, "root.crt"))
         try:
             with urllib.request.urlopen(request, context=context,
                                         timeout=30) as answer:
@@ -74,7 +74,7 @@ class PrivateDataTest(gated.GatedTest):
         token = self.data_token("volunteer-0")
         manifest = url + "/manifest.json"
         self.assertEqual(self.get(manifest, token), 200)
-        self.assertEqual(self.get(url + "/../ca/ca.key", token), 404)
+        self.assertEqual(self.get(url + "/../ca/root.key", token), 404)
         self.assertEqual(self.get(url + "/", token), 404)
         self.assertEqual(self.get(manifest), 401)
         parts = token.split(".")

@@ -19,8 +19,20 @@ LOCAL = ["memory", "cores", "isa", "sandbox", "disk_space", "disk_sync"]
 WAY = ["dns", "tcp", "tls", "clock", "token", "version", "coordinator",
        "servers", "data"]
 LINK = ["link_up", "link_down"]
-OPERATOR = ["coordinator", "peers", "servers", "gates", "certificates",
-            "clocks", "version", "disks", "runs"]
+OPERATOR = ["coordinator", "peers", "servers", "gates", "island_ca",
+            "certificates", "clocks", "version", "disks", "runs"]
+
+
+class BareSecurity(gated.Security):
+    """Some programs get the files of TLS without the island CA."""
+
+    bare = ()
+
+    def flags(self, process):
+        if process in self.bare:
+            role = process.split("-")[0]
+            return self.certificate(self.issue(role, process)).flags
+        return super().flags(process)
 
 
 class DoctorTest(gated.GatedTest):
@@ -172,6 +184,50 @@ class DoctorTest(gated.GatedTest):
         self.assertNotEqual(done.returncode, 0)
         self.assertNotIn("island.enrol", self.actions())
         self.doctor(string, state="good")
+
+    # --- Without the island CA --------------------------------------------------
+
+    def start_bare(self):
+        security = BareSecurity(os.path.join(self.cluster.directory, "pki"))
+        self.cluster = self.new_cluster("bare", security)
+        self.gate_dir = security.issue("gate", "g0")
+        return security
+
+    def test_a_server_without_the_island_ca_is_named(self):
+        security = self.start_bare()
+        security.bare = ("server-1",)
+        self.start()
+        self.create_run({"schedule": {"round_count": 1000000}})
+        string = self.token()
+        checks, _ = self.doctor(string, exit_code=FAILED)
+        self.assertEqual(self.failed(checks), ["servers"])
+        self.assertIn("admits no island", checks["servers"]["message"])
+        checks = self.operator(exit_code=FAILED)
+        self.assertEqual(self.failed(checks), ["island_ca"])
+        self.assertIn("server-1", checks["island_ca"]["message"])
+        self.assertNotIn("server-0", checks["island_ca"]["message"])
+
+    def test_a_coordinator_without_the_island_ca_spends_no_token(self):
+        security = self.start_bare()
+        self.start(server_count=1)
+        self.create_run({"server_count": 1})
+        string = self.token()
+        self.cluster.kill("coordinator")
+        self.cluster.processes["coordinator"].wait()
+        security.bare = ("coordinator",)
+        self.cluster.restart("coordinator")
+        checks, _ = self.doctor(string, exit_code=FAILED)
+        self.assertEqual(self.failed(checks), ["token"])
+        self.assertIn("island CA", checks["token"]["message"])
+        done = self.join(string)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("island CA", done.stderr)
+        self.assertNotIn("island.enrol", self.actions())
+        # It refuses the gate too.
+        done = self.cluster.run_cli("doctor", "--operator", "-o", "json")
+        checks = {c["id"]: c for c in json.loads(done.stdout)["data"]["checks"]}
+        self.assertIn(checks["island_ca"]["result"], ("WARN", "FAILED"))
+        self.assertIn("the coordinator", checks["island_ca"]["message"])
 
     # --- An operator ------------------------------------------------------------
 

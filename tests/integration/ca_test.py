@@ -115,7 +115,7 @@ class CaTest(cluster_module.IntegrationTest):
             self.issue(role, "x", role, *(
                 [] if role == "island" else ["--host", "s.example.org"]))
             chain = role + "/tls.crt"
-            for trusted in ("ca/ca.crt", role + "/ca.crt"):
+            for trusted in ("ca/root.crt", role + "/ca.crt"):
                 for use in ("sslserver", "sslclient"):
                     done = self.verify(use, trusted, chain)
                     self.assertEqual(done.returncode == 0, use in uses,
@@ -138,7 +138,7 @@ class CaTest(cluster_module.IntegrationTest):
             subprocess.run(command.split(), cwd=self.directory, check=True,
                            stderr=subprocess.DEVNULL)
         with open(self.path("thief.pem"), "wb") as chain:
-            for name in ("thief.crt", "gate/island-ca.crt", "ca/ca.crt"):
+            for name in ("thief.crt", "gate/island-ca.crt", "ca/root.crt"):
                 with open(self.path(name), "rb") as file:
                     chain.write(file.read())
         for use, trusted, accepted in (
@@ -146,7 +146,7 @@ class CaTest(cluster_module.IntegrationTest):
                 ("sslclient", "anna/ca.crt", False),
                 ("sslserver", "anna/ca.crt", False),
                 ("sslserver", "gate/island-ca.crt", False),
-                ("sslserver", "ca/ca.crt", False)):
+                ("sslserver", "ca/root.crt", False)):
             done = self.verify(use, trusted, "thief.pem")
             self.assertEqual(done.returncode == 0, accepted,
                              (use, trusted, done.stdout))
@@ -180,14 +180,14 @@ class CaTest(cluster_module.IntegrationTest):
 
     def test_cas_are_renewed_with_the_key_of_the_root(self):
         self.issue("island", "kitchen", "kitchen")
-        key = self.path("ca", "ca.key")
+        key = self.path("ca", "root.key")
         os.rename(key, self.path("offline"))
         self.ca("renew", "--dir", "ca", "--authorities", check=FENCED)
         self.issue("island", "attic", "attic")  # Does not need it.
         os.rename(self.path("offline"), key)
         done = self.ca("renew", "--dir", "ca", "--authorities", "--days", "9")
         self.assertIn("copy service-ca.crt over ca.crt", done.stderr)
-        for trusted in ("ca/ca.crt", "ca/service-ca.crt"):
+        for trusted in ("ca/root.crt", "ca/service-ca.crt"):
             done = self.verify("sslclient", trusted, "kitchen/tls.crt")
             self.assertEqual(done.returncode, 0, done.stdout)
         done = self.ca("renew", "--dir", "ca", "kitchen", "--days", "30")
@@ -217,8 +217,8 @@ class CaTest(cluster_module.IntegrationTest):
         self.assertEqual({k: base64.b64decode(v)
                           for k, v in secret["data"].items()}, files)
         self.assertEqual(sorted(api.requests[0][2]["data"]),
-                         ["ca.crt", "ca.key", "island-ca.crt", "island-ca.key",
-                          "service-ca.crt", "service-ca.key"])
+                         ["island-ca.crt", "island-ca.key", "issued.txt",
+                          "root.crt", "service-ca.crt", "service-ca.key"])
         again = self.publish("--api", api.url, "--existing", "ca")
         self.assertEqual(again.stdout.count("already there"), 2)
 
@@ -250,6 +250,39 @@ class CaTest(cluster_module.IntegrationTest):
         self.assertEqual([secret["metadata"]["name"]
                           for _, _, secret in api.requests], ["atoll-ca"] * 3)
 
+    def test_a_list_of_revoked_certificates_becomes_a_secret(self):
+        self.issue("operator", "anna", "certs/anna")
+        self.ca("revoke", "--dir", "ca", "operator:anna")
+        self.ca("init", "--dir", "certs/ca", "--existing", "ca")
+        api = self.start_api()
+        self.publish("--api", api.url)
+        secrets = {secret["metadata"]["name"]: secret["data"]
+                   for _, _, secret in api.requests}
+        self.assertEqual(sorted(secrets),
+                         ["atoll-anna-tls", "atoll-ca", "atoll-crl"])
+        self.assertEqual(base64.b64decode(secrets["atoll-crl"]["crl.pem"]),
+                         self.read("ca", "crl.pem"))
+
+    def test_what_is_issued_is_listed_and_openssl_sees_what_is_revoked(self):
+        self.issue("operator", "anna", "anna")
+        self.issue("operator", "berta", "berta")
+        done = self.ca("revoke", "--dir", "ca", "operator:anna")
+        self.assertIn("crl.pem", done.stderr)
+        done = self.ca("list", "--dir", "ca", "-o", "json")
+        self.assertEqual(
+            [(c["common_name"], c["state"])
+             for c in json.loads(done.stdout)["data"]["certificates"]],
+            [("atoll:server:api", "VALID"), ("atoll:operator:anna", "REVOKED"),
+             ("atoll:operator:berta", "VALID")])
+        for name, good in (("anna", False), ("berta", True)):
+            done = subprocess.run(
+                ["openssl", "verify", "-partial_chain", "-crl_check",
+                 "-CRLfile", "ca/crl.pem", "-CAfile", name + "/ca.crt",
+                 name + "/tls.crt"], cwd=self.directory, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            self.assertEqual(done.returncode == 0, good, done.stdout)
+        self.ca("revoke", "--dir", "ca", "operator:zoe", check=8)
+
     def test_an_empty_ca_of_the_api_is_named(self):
         self.issue("island", "kitchen", "certs/kitchen")
         api = self.start_api()
@@ -274,9 +307,9 @@ class CaTest(cluster_module.IntegrationTest):
         self.issue("island", "kitchen", "certs/kitchen")
         self.ca("init", "--dir", "other")
         api = self.start_api()
-        done = self.publish("--api", api.url, api_ca="other/ca.crt", check=None)
+        done = self.publish("--api", api.url, api_ca="other/root.crt", check=None)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("--api-ca other/ca.crt", done.stderr)
+        self.assertIn("--api-ca other/root.crt", done.stderr)
         self.assertEqual(api.requests, [])
         done = self.publish("--api", "http://127.0.0.1:1", check=None)
         self.assertIn("https://", done.stderr)

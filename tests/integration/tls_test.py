@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 
 import grpc
@@ -76,7 +77,8 @@ class ReadmeSecurity:
             for file in ("tls.crt", "tls.key", "ca.crt")))
 
     def flags(self, process):
-        return self.certificate("anna" if process == "cli" else process).flags
+        return ["--tls-dir=" + os.path.join(
+            self._directory, "anna" if process == "cli" else process)]
 
     @property
     def credentials(self):
@@ -261,10 +263,80 @@ class TlsTest(cluster_module.IntegrationTest):
         # It may not list runs; the error says to give --run.
         done = processes.run_cli(*join, check=FORBIDDEN)
         self.assertIn("--run", done.stderr)
-        mixed = security.flags("anna")[:1] + security.flags("kitchen")[1:]
+        mixed = (security.certificate("anna").flags[:1] +
+                 security.flags("kitchen"))
         done = processes.run_cli("run", "list", "--coordinator",
                                  cluster.coordinator_address, *mixed)
         self.assertIn("is not the key of the certificate", done.stderr)
+
+    def test_a_revoked_certificate_is_refused_on_an_open_connection(self):
+        directory = os.path.join(self.root, "revoked-ca")
+        security = ReadmeSecurity(directory)
+        cluster = self.new_cluster("revoked", security)
+        cluster.start_coordinator()
+        held = client.Client(cluster.coordinator_address,
+                             security.credentials)
+        self.addCleanup(held.close)
+        runs = held.service("RunService")
+        runs.ListRuns()
+        processes.run_cli("ca", "revoke", "--dir", "ca", "operator:anna",
+                          cwd=directory, check=0)
+        runs.ListRuns()  # The list is not there yet.
+        shutil.copy(os.path.join(directory, "ca", "crl.pem"),
+                    os.path.join(directory, "coordinator"))
+
+        def refused():
+            try:
+                runs.ListRuns()
+            except grpc.RpcError as error:
+                return error
+            return None
+
+        error = wait.until("the list is read", refused)
+        self.assertEqual(error.code(), grpc.StatusCode.UNAUTHENTICATED)
+        self.assertIn("was revoked", error.details())
+        done = cluster.run_cli("run", "list")
+        self.assertEqual(done.returncode, FORBIDDEN, done.stderr)
+        self.assertIn("was revoked", done.stderr)
+        # The same name with a new certificate is welcome.
+        processes.run_cli("ca", "issue", "--dir", "ca", "--role", "operator",
+                          "--id", "anna", "--out", "anna2", cwd=directory,
+                          check=0)
+        processes.run_cli("run", "list", "--coordinator",
+                          cluster.coordinator_address, "--tls-dir", "anna2",
+                          cwd=directory, check=0)
+
+    def test_a_gates_key_makes_no_operator_where_the_root_is_trusted(self):
+        directory = os.path.join(self.root, "root-trust")
+        security = ReadmeSecurity(directory)
+        processes.run_cli("ca", "issue", "--dir", "ca", "--role", "gate",
+                          "--id", "g0", "--host", "127.0.0.1", "--out", "gate",
+                          cwd=directory, check=0)
+        coordinator = security.certificate("coordinator")
+        coordinator.ca = os.path.join(directory, "ca", "root.crt")
+        security.flags = lambda process: coordinator.flags
+        cluster = self.new_cluster("root-trust", security)
+        cluster.start_coordinator()
+        with open(cluster.processes["coordinator"].log_path,
+                  encoding="utf-8") as file:
+            self.assertIn("may sign CAs", file.read())
+        work = os.path.join(directory, "thief")
+        os.makedirs(work)
+        gate = os.path.join(directory, "gate")
+        thief = certificates.Authority.of(
+            work, os.path.join(gate, "island-ca.crt"),
+            os.path.join(gate, "island-ca.key"), coordinator.ca
+        ).issue("atoll:operator:eve")
+        with open(thief.cert, "a", encoding="ascii") as chain:
+            with open(os.path.join(gate, "island-ca.crt"),
+                      encoding="ascii") as file:
+                chain.write(file.read())
+        caller = client.Client(cluster.coordinator_address, thief.credentials)
+        self.addCleanup(caller.close)
+        error = client.error_of(
+            lambda: caller.service("RunService").ListRuns())
+        self.assertEqual(error.code, grpc.StatusCode.UNAUTHENTICATED,
+                         str(error))
 
     # --- Whose objects ----------------------------------------------------------
 

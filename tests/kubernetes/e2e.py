@@ -101,8 +101,7 @@ def atoll(*arguments):
   """The data of a command of `atoll`, run as the operator."""
   flags = ['--coordinator=atoll-coordinator.%s.svc.cluster.local:7400' %
            NAMESPACE]
-  flags += ['--tls-%s=/etc/atoll/tls/operator/%s' % f for f in (
-      ('cert', 'tls.crt'), ('key', 'tls.key'), ('ca', 'ca.crt'))]
+  flags.append('--tls-dir=/etc/atoll/tls/operator')
   out = kubectl('exec', 'operator', '--', 'atoll', *arguments, '-o', 'json',
                 *flags)
   return json.loads(out)['data']

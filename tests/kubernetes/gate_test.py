@@ -156,8 +156,10 @@ class GateTest(unittest.TestCase):
     for name, path in (('coordinator', 'coordinator'),
                        ('server', '$(POD_NAME)')):
       flags = _flags(self.rendered(), 'StatefulSet', 'atoll-' + name)
-      self.assertEqual('/etc/atoll/tls/%s/island-ca.crt' % path,
-                       flags['--tls-island-ca'])
+      self.assertEqual('/etc/atoll/tls/' + path, flags['--tls-dir'])
+      tls = m.pod_spec(_find(self.rendered(), 'StatefulSet', 'atoll-' + name))[
+          'volumes'][0]['projected']['sources'][0]['secret']['items']
+      self.assertIn('island-ca.crt', [item['key'] for item in tls])
     self.assertNotIn('island-ca', chart.render_text('quickstart.yaml'))
     self.assertNotIn('gate', chart.render_text('quickstart.yaml'))
 
@@ -202,6 +204,9 @@ class GateTest(unittest.TestCase):
                        ('StatefulSet', 'atoll-server')):
       for source in m.pod_spec(_find(documents, kind, name))['volumes'][0][
           'projected']['sources']:
+        if source['secret'].get('optional'):  # Made once one is revoked.
+          self.assertEqual('atoll-crl', source['secret']['name'])
+          continue
         identity = source['secret']['name'][len('atoll-'):-len('-tls')]
         have = set(os.listdir(os.path.join(certificates, identity)))
         self.assertLessEqual({i['key'] for i in source['secret']['items']},

@@ -269,27 +269,31 @@ def _projected(workload):
 
 
 _WRITTEN = ('--data-dir', '--dir', '--work-dir', '--out', '--data-cache')
-_READ = ('--tls-cert', '--tls-key', '--tls-ca', '--tls-island-ca', '--existing',
-         '--from')
-# What `atoll ca issue --role gate` writes.
-_GATE_FILES = ('tls.crt', 'tls.key', 'ca.crt', 'island-ca.crt', 'island-ca.key')
+_READ = ('--existing', '--from')
+_TLS_FILES = ('tls.crt', 'tls.key', 'ca.crt')
+# What `atoll ca issue --role gate` writes besides.
+_GATE_FILES = ('island-ca.crt', 'island-ca.key')
 
 
-def _named_paths(container):
+def _named_paths(container, has_gate):
   """Yields (flag, path) of the files and directories that a command names."""
   for flag, value in m.flag_values(container).items():
-    if flag == '--ca-dir':
-      for name in _GATE_FILES:
+    if flag in ('--ca-dir', '--tls-dir'):
+      more = _GATE_FILES if flag == '--ca-dir' else ()
+      if has_gate and container['name'] in ('coordinator', 'server'):
+        more = _GATE_FILES[:1]
+      for name in _TLS_FILES + more:
         yield flag, value + '/' + name
     elif flag in _WRITTEN + _READ:
       yield flag, value
 
 
 def paths(all_, _):
+  has_gate = all_.find('Deployment', 'atoll-gate') is not None
   for workload, container, where in _each_container(all_):
     mounts = container.get('volumeMounts', [])
     files = _projected(workload)
-    for flag, value in _named_paths(container):
+    for flag, value in _named_paths(container, has_gate):
       for path in m.expanded(value, container, workload):
         mount = next((t for t in mounts
                       if path == t['mountPath'] or

@@ -174,7 +174,7 @@ check "version 0.0.9 installs with what apt finds for it"
 for name in coordinator server gate; do
   "${inside[@]}" getent passwd "atoll-$name" || fail "no user atoll-$name"
   has 2750 "root:atoll-$name" "/etc/atoll/$name"
-  has 644 root:root "/etc/atoll/$name.env"
+  has 640 root:root "/etc/atoll/$name.env"
 done
 has 700 atoll-coordinator:atoll-coordinator /var/lib/atoll/coordinator
 has 700 atoll-server:atoll-server /var/lib/atoll/server
@@ -216,11 +216,7 @@ check "systemd runs, and starts no service without a certificate"
   install -m 640 g0/* /etc/atoll/gate/
   cd /etc/atoll
   sed -i "s/^#FLAGS/FLAGS/; s/^#  -/  -/" *.env
-  sed -i "s/[a-z0-9]*\.example\.org/localhost/" *.env
-  for name in coordinator server; do
-    sed -i "s#^FLAGS=\"#&--tls-island-ca /etc/atoll/$name/island-ca.crt #" \
-      $name.env
-  done' >/dev/null
+  sed -i "s/[a-z0-9]*\.example\.org/localhost/" *.env' >/dev/null
 has 640 root:atoll-gate /etc/atoll/gate/island-ca.key
 as atoll-gate
 "${user[@]}" test -r /etc/atoll/gate/island-ca.key ||
@@ -237,8 +233,7 @@ services=(atoll-coordinator atoll-server atoll-gate)
   fail "the services do not start"
 }
 operator=("${inside[@]}" env ATOLL_COORDINATOR=localhost:7400
-  ATOLL_TLS_CERT=/srv/anna/tls.crt ATOLL_TLS_KEY=/srv/anna/tls.key
-  ATOLL_TLS_CA=/srv/anna/ca.crt)
+  ATOLL_TLS_DIR=/srv/anna)
 "${operator[@]}" bash -ec '
   # A service has started before it listens.
   for _ in {1..60}; do
@@ -339,5 +334,5 @@ check "purging deletes configuration and keeps keys and data"
 install_debs /srv
 has 700 atoll-coordinator:atoll-coordinator /var/lib/atoll/coordinator
 has 2750 root:atoll-gate /etc/atoll/gate
-has 644 root:root /etc/atoll/gate.env
+has 640 root:root /etc/atoll/gate.env
 check "after a purge it installs again"

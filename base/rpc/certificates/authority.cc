@@ -3,6 +3,7 @@
 #include <openssl/bn.h>
 #include <openssl/core_names.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
 #include <algorithm>
@@ -266,6 +267,60 @@ bool IsGoodKey(const EVP_PKEY& key) {
   }
 }
 
+struct ListFree {
+  void operator()(X509_CRL* list) const { X509_CRL_free(list); }
+  void operator()(X509_REVOKED* entry) const { X509_REVOKED_free(entry); }
+  // Numbers and times.
+  void operator()(ASN1_STRING* value) const { ASN1_STRING_free(value); }
+};
+
+using Crl = std::unique_ptr<X509_CRL, ListFree>;
+using Number = std::unique_ptr<ASN1_INTEGER, ListFree>;
+using Asn1Time = std::unique_ptr<ASN1_TIME, ListFree>;
+
+// Null if `hex` is not a number.
+Number NumberFromHex(const std::string& hex) {
+  BIGNUM* read = nullptr;
+  const int length = BN_hex2bn(&read, hex.c_str());
+  const std::unique_ptr<BIGNUM, NamesFree> value(read);
+  if (hex.empty() || length != static_cast<int>(hex.size())) return nullptr;
+  return Number(BN_to_ASN1_INTEGER(value.get(), nullptr));
+}
+
+bool AddEntry(X509_CRL& list, const RevokedCertificate& revoked) {
+  const Number serial = NumberFromHex(revoked.serial);
+  const Asn1Time time(ASN1_TIME_set(nullptr, absl::ToTimeT(revoked.time)));
+  std::unique_ptr<X509_REVOKED, ListFree> entry(X509_REVOKED_new());
+  if (serial == nullptr || time == nullptr || entry == nullptr ||
+      X509_REVOKED_set_serialNumber(entry.get(), serial.get()) != 1 ||
+      X509_REVOKED_set_revocationDate(entry.get(), time.get()) != 1 ||
+      X509_CRL_add0_revoked(&list, entry.get()) != 1) {
+    return false;
+  }
+  (void)entry.release();
+  return true;
+}
+
+bool AddKeyIdentifier(X509_CRL& list, X509& issuer) {
+  X509V3_CTX context;
+  X509V3_set_ctx(&context, &issuer, nullptr, nullptr, &list, 0);
+  X509_EXTENSION* const extension = X509V3_EXT_conf_nid(
+      nullptr, &context, NID_authority_key_identifier, "keyid");
+  const bool added =
+      extension != nullptr && X509_CRL_add_ext(&list, extension, -1) == 1;
+  X509_EXTENSION_free(extension);
+  return added;
+}
+
+// A CA's list has a greater number than those before it.
+bool AddListNumber(X509_CRL& list, absl::Time now) {
+  const Number number(ASN1_INTEGER_new());
+  return number != nullptr &&
+         ASN1_INTEGER_set_int64(number.get(), absl::ToUnixMicros(now)) == 1 &&
+         X509_CRL_add1_ext_i2d(&list, NID_crl_number, number.get(), 0,
+                               X509V3_ADD_DEFAULT) == 1;
+}
+
 }  // namespace
 
 absl::Status CheckCertificateHost(absl::string_view host) {
@@ -372,6 +427,41 @@ absl::StatusOr<std::string> ReissueCertificate(
     return OpensslError("a signature");
   }
   return ToPem(*certificate);
+}
+
+absl::StatusOr<std::string> MakeRevocationList(
+    const KeyAndCertificate& authority,
+    const std::vector<RevokedCertificate>& revoked, absl::Time now) {
+  ASSIGN_OR_RETURN(const Issuer issuer, ReadIssuer(authority));
+  X509& signer = *issuer.certificate;
+  const Crl list(X509_CRL_new());
+  const Asn1Time begin(ASN1_TIME_set(nullptr, absl::ToTimeT(now)));
+  bool made =
+      list != nullptr && begin != nullptr &&
+      X509_CRL_set_version(list.get(), X509_CRL_VERSION_2) == 1 &&
+      X509_CRL_set_issuer_name(list.get(),
+                               X509_get_subject_name(&signer)) == 1 &&
+      X509_CRL_set1_lastUpdate(list.get(), begin.get()) == 1 &&
+      X509_CRL_set1_nextUpdate(list.get(),
+                               X509_get0_notAfter(&signer)) == 1;
+  for (const RevokedCertificate& each : revoked) {
+    if (made && !AddEntry(*list, each)) {
+      ERR_clear_error();
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", each.serial, "\" is not a serial number"));
+    }
+  }
+  made = made && X509_CRL_sort(list.get()) == 1 &&
+         AddKeyIdentifier(*list, signer) && AddListNumber(*list, now) &&
+         X509_CRL_sign(list.get(), issuer.key.get(), EVP_sha256()) > 0;
+  const Bio bio(BIO_new(BIO_s_mem()));
+  if (!made || bio == nullptr ||
+      PEM_write_bio_X509_CRL(bio.get(), list.get()) != 1) {
+    return OpensslError("a list of certificates");
+  }
+  char* bytes = nullptr;
+  const long size = BIO_get_mem_data(bio.get(), &bytes);
+  return std::string(bytes, static_cast<size_t>(size));
 }
 
 }  // namespace atl::rpc

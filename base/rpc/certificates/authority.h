@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/rpc/certificates/revocation_list.h"
 
 namespace atl::rpc {
 
@@ -89,5 +90,12 @@ absl::StatusOr<std::string> IssueCertificateForKey(
 absl::StatusOr<std::string> ReissueCertificate(
     const KeyAndCertificate& authority, const std::string& cert_pem,
     absl::Time begin, absl::Time end);
+
+// A list that `authority` signs, PEM.
+// INVALID_ARGUMENT: a serial number is malformed, or `authority` is not a CA's
+// certificate with its key.
+absl::StatusOr<std::string> MakeRevocationList(
+    const KeyAndCertificate& authority,
+    const std::vector<RevokedCertificate>& revoked, absl::Time now);
 
 }  // namespace atl::rpc

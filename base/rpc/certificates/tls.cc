@@ -1,6 +1,7 @@
 #include "base/rpc/certificates/tls.h"
 
 #include <openssl/x509v3.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <fstream>
@@ -10,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/rpc/certificates/revocation_list.h"
 #include "base/rpc/certificates/x509.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -36,11 +38,71 @@ absl::StatusOr<std::string> ReadPem(absl::string_view flag,
   return text;
 }
 
+// The flag that led to the file.
+absl::string_view FlagOf(const TlsFiles& files, const std::string& path,
+                         absl::string_view flag) {
+  return !files.dir.empty() && absl::StartsWith(path, files.dir) ? "--tls-dir"
+                                                                 : flag;
+}
+
 std::string Utc(absl::Time time) {
   return absl::FormatTime(absl::RFC3339_sec, time, absl::UTCTimeZone());
 }
 
+bool Exists(const std::string& path) {
+  return ::access(path.c_str(), F_OK) == 0;
+}
+
+// The certificates of --tls-island-ca must count for nothing else.
+absl::Status CheckIslandCa(const TlsFiles& files, const std::string& path,
+                           const TlsMaterial& material) {
+  std::vector<Certificate> island_cas =
+      ReadCertificates(material.island_ca_pem);
+  if (island_cas.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(FlagOf(files, path, "--tls-island-ca"), ": \"", path,
+                     "\" holds no certificate"));
+  }
+  for (Certificate& island_ca : island_cas) {
+    std::vector<Certificate> chain;
+    chain.push_back(std::move(island_ca));
+    if (VerifyChain(chain, material.ca_pem, X509_PURPOSE_ANY, std::nullopt)
+            .ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          FlagOf(files, files.ca, "--tls-ca"), ": \"", files.ca,
+          "\" trusts the island CA too, whose certificates would count for "
+          "every role: give the service CA alone, as `atoll ca issue` writes "
+          "it to ca.crt"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+void UseTlsDirectory(const std::string& directory, TlsFiles& files) {
+  files.dir = directory;
+  const auto fill = [&](std::string& path, absl::string_view name) {
+    if (path.empty()) path = absl::StrCat(directory, "/", name);
+  };
+  fill(files.cert, "tls.crt");
+  fill(files.key, "tls.key");
+  fill(files.ca, "ca.crt");
+}
+
+std::string IslandCaPath(const TlsFiles& files) {
+  if (!files.island_ca.empty() || files.dir.empty()) return files.island_ca;
+  return files.dir + "/island-ca.crt";
+}
+
+bool HasIslandCa(const TlsFiles& files) {
+  const std::string path = IslandCaPath(files);
+  return !path.empty() && Exists(path);
+}
+
+std::string RevocationListPath(const TlsFiles& files) {
+  return files.dir.empty() ? "" : files.dir + "/crl.pem";
+}
 
 absl::Status CheckTlsFiles(const TlsFiles& files) {
   if (files.empty() && files.island_ca.empty()) return absl::OkStatus();
@@ -55,7 +117,8 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
   const bool several = absl::StrContains(missing, ",");
   if (missing.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "TLS is mutual and needs all of --tls-cert, --tls-key and --tls-ca; ",
+      "TLS is mutual and needs --tls-dir, or all of --tls-cert, --tls-key and "
+      "--tls-ca; ",
       missing, several ? " are missing" : " is missing"));
 }
 
@@ -63,43 +126,53 @@ absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files,
                                          absl::Time now) {
   if (files.empty()) {
     return absl::InvalidArgumentError(
-        "TLS needs --tls-cert, --tls-key and --tls-ca");
+        "TLS needs --tls-dir, or --tls-cert, --tls-key and --tls-ca");
   }
   RETURN_IF_ERROR(CheckTlsFiles(files));
+  const auto where = [&](const std::string& path, absl::string_view flag) {
+    return absl::StrCat(FlagOf(files, path, flag), ": \"", path, "\"");
+  };
   TlsMaterial material;
-  ASSIGN_OR_RETURN(material.cert_pem, ReadPem("--tls-cert", files.cert));
+  ASSIGN_OR_RETURN(
+      material.cert_pem,
+      ReadPem(FlagOf(files, files.cert, "--tls-cert"), files.cert));
   RETURN_IF_ERROR(Annotate(CheckValidity(material.cert_pem, now),
-                           absl::StrCat("--tls-cert: \"", files.cert, "\"")));
-  ASSIGN_OR_RETURN(material.key_pem, ReadPem("--tls-key", files.key));
+                           where(files.cert, "--tls-cert")));
+  ASSIGN_OR_RETURN(material.key_pem,
+                   ReadPem(FlagOf(files, files.key, "--tls-key"), files.key));
   RETURN_IF_ERROR(Annotate(CheckKey(material.cert_pem, material.key_pem),
-                           absl::StrCat("--tls-key: \"", files.key, "\"")));
-  ASSIGN_OR_RETURN(material.ca_pem, ReadPem("--tls-ca", files.ca));
+                           where(files.key, "--tls-key")));
+  ASSIGN_OR_RETURN(material.ca_pem,
+                   ReadPem(FlagOf(files, files.ca, "--tls-ca"), files.ca));
   if (ReadCertificates(material.ca_pem).empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--tls-ca: \"", files.ca, "\" holds no certificate"));
+        where(files.ca, "--tls-ca"), " holds no certificate"));
   }
-  if (files.island_ca.empty()) return material;
-  ASSIGN_OR_RETURN(material.island_ca_pem,
-                   ReadPem("--tls-island-ca", files.island_ca));
-  std::vector<Certificate> island_cas =
-      ReadCertificates(material.island_ca_pem);
-  if (island_cas.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--tls-island-ca: \"", files.island_ca, "\" holds no certificate"));
+  const std::string path = IslandCaPath(files);
+  if (!files.island_ca.empty() || HasIslandCa(files)) {
+    ASSIGN_OR_RETURN(material.island_ca_pem,
+                     ReadPem(FlagOf(files, path, "--tls-island-ca"), path));
+    RETURN_IF_ERROR(CheckIslandCa(files, path, material));
   }
-  for (Certificate& island_ca : island_cas) {
-    std::vector<Certificate> chain;
-    chain.push_back(std::move(island_ca));
-    if (VerifyChain(chain, material.ca_pem, X509_PURPOSE_ANY, std::nullopt)
-            .ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--tls-ca: \"", files.ca,
-          "\" trusts the island CA too, whose certificates would count for "
-          "every role: give the service CA alone, as `atoll ca issue` writes "
-          "it to ca.crt"));
-    }
+  const std::string crl = RevocationListPath(files);
+  if (!crl.empty() && Exists(crl)) {
+    ASSIGN_OR_RETURN(material.crl_pem, ReadPem("--tls-dir", crl));
+    RETURN_IF_ERROR(Annotate(
+        RevocationList::Read(material.crl_pem, material.ca_pem).status(),
+        absl::StrCat("--tls-dir: \"", crl, "\"")));
   }
   return material;
+}
+
+std::vector<std::string> FindUpperAuthorities(const std::string& ca_pem) {
+  std::vector<std::string> names;
+  for (const Certificate& ca : ReadCertificates(ca_pem)) {
+    if (X509_check_ca(ca.get()) == 0 || X509_get_pathlen(ca.get()) == 0) {
+      continue;
+    }
+    names.push_back(CommonNameOf(*ca));
+  }
+  return names;
 }
 
 absl::Status CheckKeyUse(const std::string& cert_pem, KeyUse use) {

@@ -37,6 +37,14 @@ std::shared_ptr<const TlsMaterial> TlsSource::Get() {
   // If a file changes from here on, the next call reads again.
   stamps_ = stamps;
   absl::StatusOr<TlsMaterial> read = Read(now);
+  if (read.ok() && read->crl_pem.empty() && !material_->crl_pem.empty()) {
+    read->crl_pem = material_->crl_pem;
+    if (has_changed) {
+      LOG(WARNING) << who_ << ": " << RevocationListPath(files_)
+                   << " is gone; the certificates that it named stay revoked "
+                      "until the next start";
+    }
+  }
   read_again_ = read.ok() ? absl::InfiniteFuture() : now + kReadAgainAfter;
   if (!read.ok()) {
     if (!has_changed) return material_;
@@ -58,8 +66,11 @@ TlsSource::Stamp TlsSource::StampOf(const std::string& path) {
 }
 
 TlsSource::Stamps TlsSource::StampFiles() const {
+  const std::string island_ca = IslandCaPath(files_);
+  const std::string crl = RevocationListPath(files_);
   return {StampOf(files_.cert), StampOf(files_.key), StampOf(files_.ca),
-          files_.island_ca.empty() ? Stamp() : StampOf(files_.island_ca)};
+          island_ca.empty() ? Stamp() : StampOf(island_ca),
+          crl.empty() ? Stamp() : StampOf(crl)};
 }
 
 absl::StatusOr<TlsMaterial> TlsSource::Read(absl::Time now) const {

@@ -3,7 +3,8 @@
 // New connections use what Get() returns; existing ones keep what they have. A
 // change that does not fit (half of a pair, an expired certificate, a missing
 // file) is logged once, and Get() keeps the old files' content. A certificate
-// that is not valid yet is used once it is: the clock of its CA may be ahead.
+// that is not valid yet is used once it is: the clock of its CA may be ahead. A
+// list of revoked certificates that goes away holds until the next start.
 
 #pragma once
 
@@ -52,7 +53,7 @@ class TlsSource {
     int64_t changed_ns = 0;  // The file's ctime, which programs cannot set.
     bool operator==(const Stamp&) const = default;
   };
-  using Stamps = std::array<Stamp, 4>;
+  using Stamps = std::array<Stamp, 5>;
 
   TlsSource(TlsFiles files, std::optional<KeyUse> use, std::string who,
             std::function<absl::Time()> now)

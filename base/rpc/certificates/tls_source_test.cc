@@ -91,6 +91,40 @@ TEST_F(TlsSourceTest, KeepsTheOldContentIfAFileIsGoneOrUnfit) {
   EXPECT_EQ(NameIn(*source->Get()), "atoll:server:a");
 }
 
+TEST_F(TlsSourceTest, ReadsTheListOfRevokedCertificatesOfItsDirectory) {
+  const std::string directory = Directory() + "/dir";
+  TlsFiles files;
+  UseTlsDirectory(directory, files);
+  std::filesystem::create_directories(directory);
+  for (const auto& [from, to] : {std::pair(files_.cert, files.cert),
+                                 std::pair(files_.key, files.key),
+                                 std::pair(files_.ca, files.ca)}) {
+    std::filesystem::copy_file(
+        from, to, std::filesystem::copy_options::overwrite_existing);
+  }
+  std::filesystem::remove(directory + "/crl.pem");
+  const auto source =
+      TlsSource::Open(files, KeyUse::kServer, "the listener").value();
+  EXPECT_EQ(source->Get()->crl_pem, "");
+  const std::string list =
+      MakeRevocationList(authority_.pair(), {{"0f", absl::Now()}}, absl::Now())
+          .value();
+  std::ofstream(directory + "/crl.pem") << list;
+  EXPECT_EQ(source->Get()->crl_pem, list);
+  // Another CA's list counts for nothing.
+  TestAuthority other(::testing::TempDir());
+  std::ofstream(directory + "/crl.pem")
+      << MakeRevocationList(other.pair(), {}, absl::Now()).value();
+  Lines log;
+  EXPECT_EQ(source->Get()->crl_pem, list);
+  ASSERT_EQ(log.lines.size(), 1u);
+  EXPECT_TRUE(absl::StrContains(log.lines[0], "crl.pem")) << log.lines[0];
+  // Nobody is admitted again because a file is lost.
+  std::filesystem::remove(directory + "/crl.pem");
+  EXPECT_EQ(source->Get()->crl_pem, list);
+  EXPECT_EQ(log.lines.size(), 2u);
+}
+
 TEST_F(TlsSourceTest, UsesACertificateOnceItIsValid) {
   absl::Time now = absl::Now();
   const auto source = TlsSource::Open(files_, KeyUse::kServer, "the listener",

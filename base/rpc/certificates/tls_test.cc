@@ -3,9 +3,11 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "base/rpc/certificates/authority.h"
 #include "base/rpc/testing/test_certificates.h"
 #include "gtest/gtest.h"
 
@@ -20,6 +22,34 @@ TEST(TlsTest, WantsAllThreeFilesOrNone) {
   EXPECT_TRUE(
       absl::StrContains(status.message(), "--tls-key, --tls-ca are missing"))
       << status;
+}
+
+TEST(TlsTest, ADirectoryStandsForTheFilesThatAreNotNamed) {
+  TlsFiles files{.key = "elsewhere.key"};
+  UseTlsDirectory("d", files);
+  EXPECT_EQ(files.cert, "d/tls.crt");
+  EXPECT_EQ(files.key, "elsewhere.key");
+  EXPECT_EQ(files.ca, "d/ca.crt");
+  EXPECT_EQ(IslandCaPath(files), "d/island-ca.crt");
+  EXPECT_EQ(RevocationListPath(files), "d/crl.pem");
+  EXPECT_EQ(IslandCaPath({"c", "k", "a"}), "");
+  UseTlsDirectory("/nowhere", files = {});
+  const absl::Status status = ReadTlsFiles(files).status();
+  EXPECT_TRUE(absl::StrContains(status.message(),
+                                "--tls-dir: cannot open \"/nowhere/tls.crt"))
+      << status;
+}
+
+TEST(TlsTest, FindsTheCasThatMaySignCas) {
+  const absl::Time now = absl::Now();
+  const auto root =
+      MakeAuthority("root", now, now + absl::Hours(1), 1).value();
+  const auto lower =
+      IssueAuthority(root, {.common_name = "lower", .begin = now, .end = now})
+          .value();
+  EXPECT_TRUE(FindUpperAuthorities(lower.cert_pem).empty());
+  EXPECT_EQ(FindUpperAuthorities(lower.cert_pem + root.cert_pem),
+            std::vector<std::string>{"root"});
 }
 
 TEST(TlsTest, NamesTheFlagOfAFileThatCannotBeRead) {

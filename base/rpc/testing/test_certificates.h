@@ -22,6 +22,8 @@ class TestAuthority {
   TlsFiles Issue(const std::string& common_name);
   TlsFiles Issue(const CertificateSpec& spec);
 
+  const KeyAndCertificate& pair() const { return authority_; }
+
   // The contents of the certificate that the first Issue makes.
   static CertificateSpec DefaultSpec(const std::string& common_name);
 

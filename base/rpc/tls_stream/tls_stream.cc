@@ -5,6 +5,7 @@
 #include <openssl/ssl.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <utility>
@@ -169,6 +170,23 @@ absl::Status TlsStream::Handshake() {
   RETURN_IF_ERROR(status);
   is_open_ = true;
   return absl::OkStatus();
+}
+
+std::optional<bool> TlsStream::AcceptsAnotherCa() const {
+  const STACK_OF(X509_NAME)* const names =
+      SSL_get0_peer_CA_list(tls_->ssl());
+  if (sk_X509_NAME_num(names) <= 0) return std::nullopt;
+  const std::vector<Certificate> chain = ReadCertificates(peer_chain_pem_);
+  for (int i = 0; i < sk_X509_NAME_num(names); ++i) {
+    const X509_NAME* const name = sk_X509_NAME_value(names, i);
+    const bool is_above = std::any_of(
+        chain.begin(), chain.end(), [&](const Certificate& certificate) {
+          return X509_NAME_cmp(name, X509_get_issuer_name(certificate.get())) ==
+                 0;
+        });
+    if (!is_above) return true;
+  }
+  return false;
 }
 
 absl::Status TlsStream::Send(absl::string_view message) {

@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -86,6 +87,11 @@ class TlsStream {
 
   // INVALID_ARGUMENT: the peer's message is too long.
   absl::StatusOr<std::string> Receive();
+
+  // For a client after the handshake: whether the server accepts certificates
+  // of a CA that does not stand above its own, such as an island CA. nullopt:
+  // it names no CA.
+  std::optional<bool> AcceptsAnotherCa() const;
 
   // The certificates that the peer showed, its own first, PEM; empty: none.
   const std::string& peer_chain_pem() const { return peer_chain_pem_; }

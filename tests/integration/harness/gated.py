@@ -38,12 +38,7 @@ class Security:
             return []
         role = {"cli": "operator", "coordinator": "coordinator"}.get(
             process, "island" if process.startswith("island") else "server")
-        path = self.issue(role, process)
-        flags = self.certificate(path).flags
-        if role in ("coordinator", "server"):
-            flags = flags + ["--tls-island-ca=" +
-                             os.path.join(path, "island-ca.crt")]
-        return flags
+        return ["--tls-dir=" + self.issue(role, process)]
 
     @property
     def credentials(self):

@@ -78,22 +78,13 @@ readinessProbe:
 
 {{/* Arguments for the certificate in a directory, which is the context. */}}
 {{- define "atoll.tlsArgs" -}}
-- --tls-cert={{ . }}/tls.crt
-- --tls-key={{ . }}/tls.key
-- --tls-ca={{ . }}/ca.crt
-{{- end }}
-
-{{/* As tlsArgs, for a program that islands call. */}}
-{{- define "atoll.listenerTlsArgs" -}}
-{{ include "atoll.tlsArgs" .folder }}
-{{- if .root.Values.gate.enabled }}
-- --tls-island-ca={{ .folder }}/island-ca.crt
-{{- end }}
+- --tls-dir={{ . }}
 {{- end }}
 
 {{/* Volume `tls`: (dict "secrets" LIST), each {name, folder}. A folder each,
      because a subPath would not follow a renewal. "more": other files of each
-     Secret. */}}
+     Secret. "crl": a Secret with the list of revoked certificates, which may be
+     missing. */}}
 {{- define "atoll.tlsVolume" -}}
 - name: tls
   projected:
@@ -106,6 +97,15 @@ readinessProbe:
             {{- $folder := .folder }}
             {{- range concat (list "tls.crt" "tls.key" "ca.crt") ($.more | default list) }}
             - {key: {{ . }}, path: {{ $folder }}/{{ . }}}
+            {{- end }}
+      {{- end }}
+      {{- with .crl }}
+      - secret:
+          name: {{ . }}
+          optional: true
+          items:
+            {{- range $.secrets }}
+            - {key: crl.pem, path: {{ .folder }}/crl.pem}
             {{- end }}
       {{- end }}
 - name: tmp
