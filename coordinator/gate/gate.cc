@@ -97,6 +97,13 @@ absl::Status ToStrangersError(const absl::Status& status) {
       // Without a reason the gate itself is refused.
       if (GetReason(status).has_value()) return status;
       break;
+    case absl::StatusCode::kFailedPrecondition:
+      // To try again does not help before the operator acts.
+      if (const auto reason = GetReason(status);
+          reason.has_value() && reason->reason == "NO_ISLAND_CA") {
+        return status;
+      }
+      break;
     default:
       break;
   }

@@ -216,9 +216,13 @@ class DoctorTest(gated.GatedTest):
         self.cluster.processes["coordinator"].wait()
         security.bare = ("coordinator",)
         self.cluster.restart("coordinator")
-        checks, _ = self.doctor(string, exit_code=FAILED)
-        self.assertEqual(self.failed(checks), ["token"])
-        self.assertIn("island CA", checks["token"]["message"])
+
+        def refused():  # Once the gate has connected again.
+            checks, _ = self.doctor(string, exit_code=FAILED)
+            self.assertEqual(self.failed(checks), ["token"])
+            return "island CA" in checks["token"]["message"]
+
+        wait.until("the coordinator refuses", refused)
         done = self.join(string)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("island CA", done.stderr)
