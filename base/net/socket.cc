@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -155,6 +156,68 @@ absl::StatusOr<HostPort> ReadAddress(int fd,
   return found;
 }
 
+absl::StatusOr<Addresses> LookUpOwn(const HostPort& address) {
+  Addresses found;
+  if (const int error = LookUp(address, AI_PASSIVE, found); error != 0) {
+    return absl::NotFoundError(absl::StrCat(
+        "cannot find the host \"", address.host, "\": ", gai_strerror(error)));
+  }
+  return found;
+}
+
+void SetPort(sockaddr& address, int port) {
+  if (address.sa_family == AF_INET) {
+    reinterpret_cast<sockaddr_in&>(address).sin_port = htons(port);
+  } else if (address.sa_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(address).sin6_port = htons(port);
+  }
+}
+
+// Listens at no more than `count_max` addresses of `list`, which belong to
+// `address`; all have the port that the first has got.
+absl::StatusOr<std::vector<UniqueFd>> ListenAt(const addrinfo& list,
+                                               const HostPort& address,
+                                               int backlog, size_t count_max) {
+  std::vector<UniqueFd> all;
+  std::set<std::string> seen;  // A hosts file may name an address twice.
+  int error = 0;
+  for (const addrinfo* at = &list; at != nullptr && all.size() < count_max;
+       at = at->ai_next) {
+    if (!seen.emplace(reinterpret_cast<const char*>(at->ai_addr),
+                      at->ai_addrlen)
+             .second) {
+      continue;
+    }
+    if (!all.empty()) {
+      ASSIGN_OR_RETURN(const HostPort first, LocalAddress(all[0].get()));
+      SetPort(*at->ai_addr, first.port);
+    }
+    UniqueFd fd(
+        socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (fd.valid()) {
+      SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+      // [::] listens on IPv4 too.
+      SetOption(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    }
+    if (fd.valid() && bind(fd.get(), at->ai_addr, at->ai_addrlen) == 0 &&
+        listen(fd.get(), backlog) == 0) {
+      all.push_back(std::move(fd));
+      continue;
+    }
+    error = errno;
+    // Another program has the port: dialling the host would lead there.
+    if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) break;
+  }
+  if (!all.empty() && (error == 0 || error == EADDRNOTAVAIL ||
+                       error == EAFNOSUPPORT)) {
+    return all;
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      ErrnoToStatus(error, absl::StrCat("cannot listen on ", Text(address)))
+          .message(),
+      "; `ss -ltnp` shows which program has a port"));
+}
+
 }  // namespace
 
 bool WouldBlock(int error) {
@@ -180,32 +243,16 @@ absl::Status WaitForSocket(int fd, short events, const WaitLimits& limits) {
 }
 
 absl::StatusOr<UniqueFd> Listen(const HostPort& address, int backlog) {
-  Addresses found;
-  if (const int error = LookUp(address, AI_PASSIVE, found); error != 0) {
-    return absl::NotFoundError(absl::StrCat(
-        "cannot find the host \"", address.host, "\": ", gai_strerror(error)));
-  }
-  int error = 0;
-  for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
-    UniqueFd fd(
-        socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (fd.valid()) {
-      SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-      // [::] listens on IPv4 too.
-      SetOption(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-    }
-    if (fd.valid() && bind(fd.get(), at->ai_addr, at->ai_addrlen) == 0 &&
-        listen(fd.get(), backlog) == 0) {
-      return fd;
-    }
-    error = errno;
-    // Another program has the port: dialling the host would lead there.
-    if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) break;
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      ErrnoToStatus(error, absl::StrCat("cannot listen on ", Text(address)))
-          .message(),
-      "; `ss -ltnp` shows which program has a port"));
+  ASSIGN_OR_RETURN(const Addresses found, LookUpOwn(address));
+  ASSIGN_OR_RETURN(std::vector<UniqueFd> all,
+                   ListenAt(*found, address, backlog, 1));
+  return std::move(all[0]);
+}
+
+absl::StatusOr<std::vector<UniqueFd>> ListenAll(const HostPort& address,
+                                                int backlog) {
+  ASSIGN_OR_RETURN(const Addresses found, LookUpOwn(address));
+  return ListenAt(*found, address, backlog, kAddressCountMax);
 }
 
 absl::StatusOr<UniqueFd> Accept(int listening, sockaddr_storage* peer) {

@@ -39,6 +39,11 @@ bool WouldBlock(int error);
 // or not of this machine; the message says how to find out.
 absl::StatusOr<UniqueFd> Listen(const HostPort& address, int backlog = 256);
 
+// Listens at all of the host's addresses that this machine has, with one port:
+// "localhost" may be 127.0.0.1 and ::1. At least one. Errors as Listen.
+absl::StatusOr<std::vector<UniqueFd>> ListenAll(const HostPort& address,
+                                                int backlog = 256);
+
 // Accepts a connection that waits. `peer`, if not null, gets its address.
 // RESOURCE_EXHAUSTED: too few descriptors or too little memory; the connection
 // still waits. UNAVAILABLE: none waits.

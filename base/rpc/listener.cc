@@ -1,5 +1,7 @@
 #include "base/rpc/listener.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -20,6 +22,9 @@
 namespace atl::rpc {
 namespace {
 
+// Connections of a port, and those whose peer has shown no certificate yet.
+constexpr int kConnectionCountMax = 8192;
+constexpr int kStrangerCountMax = 1024;
 constexpr absl::Duration kConnectionGraceMax = absl::Minutes(1);
 // Threads of synchronous handlers.
 constexpr int kThreadCountMax = 64;
@@ -41,10 +46,11 @@ void InitPluginsOnce() {
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeCredentials(
-    const ListenerOptions& options) {
+    const ListenerOptions& options, std::shared_ptr<CallGuard> guard) {
   if (options.tls.empty()) return grpc::InsecureServerCredentials();
   return MakeServerCredentials(
-      options.tls, absl::StrCat("the listener on ", options.address));
+      options.tls, absl::StrCat("the listener on ", options.address),
+      std::move(guard));
 }
 
 void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
@@ -67,8 +73,6 @@ void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(age));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
                              Milliseconds(std::min(age, kConnectionGraceMax)));
-  // If another process listens on the port, fail instead of sharing it.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
@@ -81,6 +85,18 @@ void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+}
+
+// As many connections as descriptors allow: each takes two.
+net::Places::Limits FindLimits() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const int spare = static_cast<int>(
+      std::min<rlim_t>(limit.rlim_cur, 4 * kConnectionCountMax) / 4);
+  net::Places::Limits limits;
+  limits.count_max = std::clamp(spare, 4, kConnectionCountMax);
+  limits.stranger_max = std::min(limits.count_max / 2, kStrangerCountMax);
+  return limits;
 }
 
 }  // namespace
@@ -113,33 +129,46 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
   ASSIGN_OR_RETURN(const HostPort host_port,
                    ParseHostPort(spec.listener.address));
   KeepGrpcRunning();
-  ASSIGN_OR_RETURN(auto credentials, MakeCredentials(spec.listener));
+  auto server = std::unique_ptr<RpcServer>(new RpcServer);
+  ASSIGN_OR_RETURN(server->listener_,
+                   net::BoundedListener::Listen(
+                       {.address = host_port, .limits = FindLimits()}));
+  server->guard_ = std::make_shared<CallGuard>(server->listener_);
+  ASSIGN_OR_RETURN(auto credentials,
+                   MakeCredentials(spec.listener, server->guard_));
   InitPluginsOnce();
   grpc::ServerBuilder builder;
   SetLimits(spec, builder);
-  int port = 0;
-  builder.AddListeningPort(spec.listener.address, credentials, &port);
+  server->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      credentials);
   for (grpc::Service* service : spec.services) {
     builder.RegisterService(service);
   }
+  std::vector<
+      std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+      interceptors;
+  interceptors.push_back(server->guard_->MakeInterceptors());
   if (spec.metrics != nullptr) {
-    std::vector<
-        std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
-        interceptors;
     interceptors.push_back(MakeCallMetrics(*spec.metrics));
-    builder.experimental().SetInterceptorCreators(std::move(interceptors));
   }
-  auto server = std::unique_ptr<RpcServer>(new RpcServer);
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
   server->server_ = builder.BuildAndStart();
-  if (server->server_ == nullptr || port == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "cannot listen on ", spec.listener.address,
-        ": the port is taken, or the host is not this machine's; `ss -ltnp` "
-        "shows who has it"));
+  if (server->server_ == nullptr) {
+    return absl::InternalError(
+        absl::StrCat("gRPC does not serve ", spec.listener.address));
   }
   server->SetServing(false);
-  server->port_ = port;
-  server->address_ = JoinHostPort(host_port.host, port);
+  server->port_ = server->listener_->address().port;
+  server->address_ = JoinHostPort(host_port.host, server->port_);
+  server->listener_->Run(
+      [acceptor = server->acceptor_.get()](
+          UniqueFd fd, const net::BoundedListener::Connection&) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
+            connection;
+        connection.fd = fd.Release();
+        acceptor->HandleNewConnection(&connection);
+      });
   return server;
 }
 
@@ -158,6 +187,7 @@ void RpcServer::SetServing(const std::string& name, bool serving) {
 void RpcServer::Stop() {
   if (server_ == nullptr) return;
   SetServing(false);
+  listener_->Stop();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + kStopGrace));
   server_->Wait();
 }

@@ -27,10 +27,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/metrics/metrics.h"
+#include "base/net/bounded_listener.h"
+#include "base/rpc/call_guard.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/certificates/tls.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 
 namespace atl::rpc {
 
@@ -101,7 +104,11 @@ class RpcServer {
  private:
   RpcServer() = default;
 
+  // Accepts connections and hands them to gRPC, which does all else.
+  std::shared_ptr<net::BoundedListener> listener_;
+  std::shared_ptr<CallGuard> guard_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   int port_ = 0;
   std::string address_;
 };

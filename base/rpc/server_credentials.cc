@@ -76,8 +76,8 @@ absl::string_view TextOf(const grpc_slice& slice) {
 // The state of a port's credentials; gRPC's object owns it.
 class Port {
  public:
-  explicit Port(std::unique_ptr<TlsSource> source)
-      : source_(std::move(source)) {
+  Port(std::unique_ptr<TlsSource> source, std::shared_ptr<CallGuard> guard)
+      : source_(std::move(source)), guard_(std::move(guard)) {
     MutexLock lock(&checked_mutex_);
     Trust(source_->Get());
   }
@@ -170,7 +170,8 @@ class Port {
         std::string(
             OnlyValue(context, GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME)),
         AllValues(context, GRPC_PEER_URI_PROPERTY_NAME)));
-    return CheckRole(method, caller.role);
+    RETURN_IF_ERROR(CheckRole(method, caller.role));
+    return guard_->Admit(pem, absl::StrCat(RoleName(caller.role), " ", caller.id));
   }
 
   // The answer about a certificate, until it expires.
@@ -265,6 +266,7 @@ class Port {
   }
 
   const std::unique_ptr<TlsSource> source_;
+  const std::shared_ptr<CallGuard> guard_;
 
   Mutex fetch_mutex_;
   // The TLS files that gRPC uses; null before its first Fetch.
@@ -324,11 +326,12 @@ class Credentials : public grpc::ServerCredentials {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
-    const TlsFiles& files, const std::string& who) {
+    const TlsFiles& files, const std::string& who,
+    std::shared_ptr<CallGuard> guard) {
   ASSIGN_OR_RETURN(std::unique_ptr<TlsSource> source,
                    TlsSource::Open(files, KeyUse::kServer, who));
   WarnAboutTrust(files, *source->Get(), who);
-  auto port = std::make_unique<Port>(std::move(source));
+  auto port = std::make_unique<Port>(std::move(source), std::move(guard));
   grpc_server_credentials* const credentials =
       grpc_ssl_server_credentials_create_with_options(
           grpc_ssl_server_credentials_create_options_using_config_fetcher(

@@ -20,14 +20,17 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/rpc/call_guard.h"
 #include "base/rpc/certificates/tls.h"
 #include "grpcpp/security/server_credentials.h"
 
 namespace atl::rpc {
 
-// Makes the credentials of one port. `who` names the listener in the log.
+// Makes the credentials of one port. `who` names the listener in the log. `guard`
+// admits the calls that pass the checks.
 // Errors as TlsSource::Open.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
-    const TlsFiles& files, const std::string& who);
+    const TlsFiles& files, const std::string& who,
+    std::shared_ptr<CallGuard> guard);
 
 }  // namespace atl::rpc

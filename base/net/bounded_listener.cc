@@ -1,0 +1,292 @@
+#include "base/net/bounded_listener.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/host_port/limit_key.h"
+#include "base/net/socket.h"
+#include "base/obs/log.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+#include "base/time/clock.h"
+
+namespace atl::net {
+namespace {
+
+// Tags of the epoll that are no connection's id, which are positive.
+constexpr uint64_t kStopTag = 0;
+constexpr uint64_t kListeningTag = uint64_t{1} << 62;
+constexpr int kEventsMax = 64;
+// Accepts in a row, so that connections that have something are handed over
+// meanwhile.
+constexpr int kAcceptsInARow = 64;
+constexpr absl::Duration kIdleWait = absl::Hours(1);
+// The pause after a failed accept that no spare descriptor mends.
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
+
+const sockaddr& Generic(const sockaddr_storage& address) {
+  return reinterpret_cast<const sockaddr&>(address);
+}
+
+UniqueFd OpenSpare() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+bool IsLoopback(const sockaddr& address) {
+  const std::string key = ToLimitKey(address);
+  if (key.size() == 4) return key[0] == 127;
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(
+             &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
+}  // namespace
+
+std::string ToPeerText(const sockaddr& address) {
+  char text[INET6_ADDRSTRLEN];
+  if (address.sa_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
+    return absl::StrCat("ipv4:", text, ":", ntohs(v4.sin_port));
+  }
+  if (address.sa_family != AF_INET6) return "";
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+    inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text, sizeof(text));
+    return absl::StrCat("ipv4:", text, ":", ntohs(v6.sin6_port));
+  }
+  inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
+  const std::string scope =
+      v6.sin6_scope_id == 0 ? "" : absl::StrCat("%25", v6.sin6_scope_id);
+  return absl::StrCat("ipv6:%5B", text, scope, "%5D:", ntohs(v6.sin6_port));
+}
+
+absl::StatusOr<std::unique_ptr<BoundedListener>> BoundedListener::Listen(
+    const Spec& spec) {
+  auto made = std::unique_ptr<BoundedListener>(new BoundedListener(spec));
+  ASSIGN_OR_RETURN(made->listening_, ListenAll(spec.address));
+  ASSIGN_OR_RETURN(made->address_, LocalAddress(made->listening_[0].get()));
+  made->address_.host = spec.address.host;
+  ASSIGN_OR_RETURN(made->stop_, MakeWaker());
+  made->epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  made->spare_ = OpenSpare();
+  bool watched = made->epoll_.valid() && made->spare_.valid() &&
+                 made->Watch(made->stop_.get(), EPOLLIN, kStopTag);
+  for (size_t i = 0; i < made->listening_.size(); ++i) {
+    watched = watched && made->Watch(made->listening_[i].get(), EPOLLIN,
+                                     kListeningTag + i);
+  }
+  if (!watched) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "too few descriptors to listen on ",
+        JoinHostPort(spec.address.host, spec.address.port),
+        ": `ulimit -n` is the limit"));
+  }
+  return made;
+}
+
+BoundedListener::~BoundedListener() { Stop(); }
+
+void BoundedListener::Run(Serve serve) {
+  serve_ = std::move(serve);
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void BoundedListener::Stop() {
+  SetWaker(stop_.get());
+  if (thread_.joinable()) thread_.join();
+  listening_.clear();
+  MutexLock lock(&mutex_);
+  while (!silent_.empty()) Forget(silent_.front().second);
+}
+
+void BoundedListener::Prove(Id id, const std::string& name) {
+  MutexLock lock(&mutex_);
+  const auto found = open_.find(id);
+  if (found == open_.end() || found->second.name == name) return;
+  found->second.name = name;
+  const std::optional<Id> ended = places_.Prove(id, name);
+  if (ended.has_value()) ShutPlace(*ended);
+}
+
+void BoundedListener::Prove(absl::string_view peer, const std::string& name) {
+  Id id = 0;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = peers_.find(peer);
+    if (found == peers_.end()) return;
+    id = found->second;
+  }
+  Prove(id, name);
+}
+
+void BoundedListener::Shut(const std::string& name) {
+  MutexLock lock(&mutex_);
+  std::vector<Id> ids;
+  for (const auto& [id, place] : open_) {
+    if (place.name == name) ids.push_back(id);
+  }
+  for (const Id id : ids) ShutPlace(id);
+}
+
+void BoundedListener::End(Id id) {
+  MutexLock lock(&mutex_);
+  Forget(id);
+}
+
+int BoundedListener::count() const {
+  MutexLock lock(&mutex_);
+  return static_cast<int>(open_.size());
+}
+
+int64_t BoundedListener::shut_count() const {
+  MutexLock lock(&mutex_);
+  return shut_count_;
+}
+
+void BoundedListener::Loop() {
+  for (;;) {
+    const absl::Time now = SystemClock().Now();
+    const absl::Duration left = CloseSilent(now) - now;
+    // Rounded up, so that the last wait is not a busy one.
+    const int64_t wait_ms = absl::ToInt64Milliseconds(
+        std::clamp(left, absl::ZeroDuration(), kIdleWait) +
+        absl::Milliseconds(1));
+    epoll_event events[kEventsMax];
+    const int count = epoll_wait(epoll_.get(), events, kEventsMax,
+                                 static_cast<int>(wait_ms));
+    for (int i = 0; i < count; ++i) {
+      const uint64_t tag = events[i].data.u64;
+      if (tag == kStopTag) return;
+      if (tag >= kListeningTag) {
+        AcceptAll(listening_[tag - kListeningTag].get());
+      } else if (events[i].events & (EPOLLHUP | EPOLLERR)) {
+        End(static_cast<Id>(tag));
+      } else {
+        HandOver(static_cast<Id>(tag));
+      }
+    }
+  }
+}
+
+void BoundedListener::AcceptAll(int listening) {
+  for (int i = 0; i < kAcceptsInARow; ++i) {
+    sockaddr_storage address = {};
+    absl::StatusOr<UniqueFd> fd = net::Accept(listening, &address);
+    if (fd.ok()) {
+      if (!spare_.valid()) spare_ = OpenSpare();
+      Accept(*std::move(fd), address);
+      continue;
+    }
+    if (!absl::IsResourceExhausted(fd.status())) return;
+    if (log_pace_.IsDue(fd.status().message(), SystemClock().Now())) {
+      LOG(WARNING) << "on " << JoinHostPort(address_.host, address_.port)
+                   << ": " << fd.status().message();
+    }
+    if (!spare_.valid()) {
+      (void)WaitForSocket(-1, 0,
+                          {SystemClock().Now() + kAcceptPause, stop_.get()});
+      return;
+    }
+    // Else the connection would stay in the queue, and wake the loop for ever.
+    spare_ = UniqueFd();
+    const absl::StatusOr<UniqueFd> refused = net::Accept(listening);
+    MutexLock lock(&mutex_);
+    ++shut_count_;
+  }
+}
+
+void BoundedListener::Accept(UniqueFd fd, const sockaddr_storage& address) {
+  const int on = 1;
+  (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  const bool is_exempt =
+      IsLoopback(Generic(address)) ||
+      (spec_.is_exempt != nullptr && spec_.is_exempt(Generic(address)));
+  MutexLock lock(&mutex_);
+  const Places::Added added =
+      places_.Add(is_exempt ? "" : ToLimitKey(Generic(address)));
+  if (added.ended.has_value()) ShutPlace(*added.ended);
+  if (!Watch(fd.get(), EPOLLIN, static_cast<uint64_t>(added.id))) {
+    places_.Remove(added.id);
+    return;
+  }
+  Place& place = open_[added.id];
+  place.fd = std::move(fd);
+  place.connection = {added.id, address};
+  place.peer = ToPeerText(Generic(address));
+  peers_[place.peer] = added.id;
+  silent_.emplace_back(SystemClock().Now() + spec_.first_bytes_max, added.id);
+}
+
+void BoundedListener::HandOver(Id id) {
+  UniqueFd handed;
+  Connection connection;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = open_.find(id);
+    if (found == open_.end() || !found->second.waits) return;
+    Place& place = found->second;
+    UniqueFd copy(fcntl(place.fd.get(), F_DUPFD_CLOEXEC, 0));
+    // Only the end of both directions is of interest from now on.
+    if (!copy.valid() ||
+        epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, place.fd.get(), nullptr) != 0 ||
+        !Watch(copy.get(), 0, static_cast<uint64_t>(id))) {
+      ++shut_count_;
+      Forget(id);
+      return;
+    }
+    handed = std::exchange(place.fd, std::move(copy));
+    place.waits = false;
+    connection = place.connection;
+  }
+  serve_(std::move(handed), connection);
+}
+
+absl::Time BoundedListener::CloseSilent(absl::Time now) {
+  MutexLock lock(&mutex_);
+  while (!silent_.empty()) {
+    const auto [until, id] = silent_.front();
+    const auto found = open_.find(id);
+    const bool waits = found != open_.end() && found->second.waits;
+    if (waits && until > now) return until;
+    silent_.pop_front();
+    if (!waits) continue;
+    ++shut_count_;
+    Forget(id);
+  }
+  return absl::InfiniteFuture();
+}
+
+void BoundedListener::ShutPlace(Id id) {
+  const auto found = open_.find(id);
+  if (found == open_.end()) return;
+  ++shut_count_;
+  shutdown(found->second.fd.get(), SHUT_RDWR);
+  Forget(id);
+}
+
+void BoundedListener::Forget(Id id) {
+  const auto found = open_.find(id);
+  if (found == open_.end()) return;
+  const auto peer = peers_.find(found->second.peer);
+  if (peer != peers_.end() && peer->second == id) peers_.erase(peer);
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->second.fd.get(), nullptr);
+  open_.erase(found);
+  places_.Remove(id);
+}
+
+bool BoundedListener::Watch(int fd, uint32_t events, uint64_t tag) {
+  epoll_event event = {};
+  event.events = events;
+  event.data.u64 = tag;
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+}  // namespace atl::net

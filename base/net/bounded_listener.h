@@ -1,0 +1,142 @@
+// A port whose connections are bounded: it accepts, and hands descriptors to
+// whoever speaks the protocol.
+//
+//   a peer                     is bounded by
+//   opens a connection and     `first_bytes_max` from accept to its first byte;
+//   sends nothing              until then it costs a descriptor, nothing else
+//   opens many                 Places (base/net/places.h)
+//   takes all descriptors      a spare one: a connection is accepted and closed
+//                              instead of being left in the queue
+//
+// The listener keeps a duplicate of each descriptor: so it can shut a
+// connection whose owner it does not know, and sees its end, also where the
+// owner reports none. An owner that closes a descriptor must call shutdown(2)
+// before, or End.
+//
+// Thread-safe.
+
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/host_port/host_port.h"
+#include "base/io/unique_fd.h"
+#include "base/net/places.h"
+#include "base/obs/log_pace.h"
+#include "base/sync/mutex.h"
+
+namespace atl::net {
+
+class BoundedListener {
+ public:
+  using Id = Places::Id;
+
+  struct Connection {
+    Id id = 0;
+    sockaddr_storage address = {};
+  };
+
+  struct Spec {
+    HostPort address;  // Port 0 takes a free one.
+    Places::Limits limits;
+    absl::Duration first_bytes_max = absl::Seconds(1);
+    // True for an address whose strangers are not counted together, such as a
+    // proxy's. Loopback is exempt anyway.
+    std::function<bool(const sockaddr&)> is_exempt;
+  };
+
+  // Receives connections that have sent something, non-blocking. Called by the
+  // listener's thread, which it must not hold up.
+  using Serve = std::function<void(UniqueFd, const Connection&)>;
+
+  // Takes the port. Connections wait until Run.
+  // RESOURCE_EXHAUSTED: no descriptor is left. Others as net::Listen.
+  static absl::StatusOr<std::unique_ptr<BoundedListener>> Listen(
+      const Spec& spec);
+  // As Stop; the connections that were handed over stay open.
+  ~BoundedListener();
+  BoundedListener(const BoundedListener&) = delete;
+  BoundedListener& operator=(const BoundedListener&) = delete;
+
+  const HostPort& address() const { return address_; }
+
+  // Begins to accept. At most once.
+  void Run(Serve serve);
+  // Closes the port, and connections that were not handed over. Idempotent.
+  void Stop();
+
+  // The peer of a connection has shown that it is `name`. Nothing if the
+  // connection is not here any longer.
+  void Prove(Id id, const std::string& name);
+  // The same, of the connection whose peer has the address `peer`, as
+  // ToPeerText names it.
+  void Prove(absl::string_view peer, const std::string& name);
+  // Shuts all connections of `name`.
+  void Shut(const std::string& name);
+  // The connection's owner has closed it, or is about to.
+  void End(Id id);
+
+  // Connections that have places; and those that lost theirs to others, or
+  // never got one.
+  int count() const;
+  int64_t shut_count() const;
+
+ private:
+  struct Place {
+    UniqueFd fd;        // The only one until it is handed over; then a copy.
+    Connection connection;
+    std::string peer;   // ToPeerText.
+    std::string name;   // Proven; empty: a stranger.
+    bool waits = true;  // For its first byte.
+  };
+
+  explicit BoundedListener(const Spec& spec) : spec_(spec), places_(spec.limits) {}
+
+  void Loop();
+  void AcceptAll(int listening);
+  void Accept(UniqueFd fd, const sockaddr_storage& address);
+  void HandOver(Id id);
+  // Closes those that have sent nothing in time. Returns when the next is due.
+  absl::Time CloseSilent(absl::Time now);
+  // Shuts it; the loop then sees its end.
+  void ShutPlace(Id id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Forget(Id id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Watch(int fd, uint32_t events, uint64_t tag);
+
+  const Spec spec_;
+  HostPort address_;
+  std::vector<UniqueFd> listening_;
+  UniqueFd epoll_;
+  UniqueFd stop_;  // A waker.
+  UniqueFd spare_;  // The loop's, as log_pace_.
+  LogPace log_pace_;
+  Serve serve_;
+  std::thread thread_;
+
+  mutable Mutex mutex_;
+  Places places_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Id, Place> open_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, Id> peers_ ABSL_GUARDED_BY(mutex_);
+  // Those that wait for a first byte, with the time until which they may.
+  std::list<std::pair<absl::Time, Id>> silent_ ABSL_GUARDED_BY(mutex_);
+  int64_t shut_count_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// gRPC's name of a peer's address: "ipv4:192.0.2.1:80", "ipv6:%5B::1%5D:80".
+std::string ToPeerText(const sockaddr& address);
+
+}  // namespace atl::net

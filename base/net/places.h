@@ -1,0 +1,80 @@
+// Which connections of a port stay when there are too many.
+//
+// A connection begins as a stranger. It has a name once its peer has shown a
+// certificate of ours. A new connection always gets a place: then one that has
+// proven nothing goes first. Strangers have a part of all places, and so many
+// of one address. A name has its own bound, wherever its connections come from,
+// so that a fleet behind one address is not shut out.
+//
+// Pure. Thread-compatible.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace atl::net {
+
+class Places {
+ public:
+  struct Limits {
+    int count_max = 1024;           // >= 2.
+    int stranger_max = 512;         // Strangers; at least 1.
+    int address_stranger_max = 32;  // Strangers of one address; at least 1.
+    int name_max = 256;             // Connections of one name; at least 1.
+  };
+  // Of a connection; later ones are greater.
+  using Id = int64_t;
+
+  explicit Places(const Limits& limits);
+
+  struct Added {
+    Id id = 0;
+    std::optional<Id> ended;  // Must be closed: it has no place any longer.
+  };
+  // Adds a stranger. `address`: a ToLimitKey; empty: it counts by itself.
+  Added Add(const std::string& address);
+
+  // `id` belongs to `name`, which is not empty. Returns a connection that must
+  // be closed, as Added::ended. Nothing if `id` is not here.
+  std::optional<Id> Prove(Id id, const std::string& name);
+
+  // Nothing if `id` is not here.
+  void Remove(Id id);
+
+  int count() const { return static_cast<int>(owners_.size()); }
+  int stranger_count() const { return stranger_count_; }
+
+ private:
+  // Whom a connection counts for.
+  struct Owner {
+    bool is_stranger = true;
+    std::string key;  // An address, or a name.
+    bool operator==(const Owner&) const = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const Owner& owner) {
+      return H::combine(std::move(h), owner.is_stranger, owner.key);
+    }
+  };
+
+  void Insert(Id id, const Owner& owner);
+  // Removes the oldest connection of `owner`.
+  Id EndOldest(const Owner& owner);
+  // The stranger, or the name, that has the most connections; the one with the
+  // oldest of them if several have as many.
+  Owner Greatest(bool is_stranger) const;
+
+  const Limits limits_;
+  Id last_ = 0;
+  int stranger_count_ = 0;
+  absl::flat_hash_map<Id, Owner> owners_;
+  // By age.
+  absl::flat_hash_map<Owner, std::set<Id>> connections_;
+};
+
+}  // namespace atl::net
