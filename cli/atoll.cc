@@ -21,6 +21,8 @@
 #include "base/flags/flags.h"
 #include "base/flags/spelling.h"
 #include "base/obs/log.h"
+#include "base/obs/program.h"
+#include "base/obs/signals.h"
 #include "base/rpc/allocator.h"
 #include "cli/commands/commands.h"
 #include "cli/context.h"
@@ -207,7 +209,7 @@ int Main(int argc, char** argv) {
   AddCommands(app, context);
 
   const flags::ParseResult parsed = app.Parse({argv + 1, argv + argc});
-  if (parsed.ended) return static_cast<int>(ExitCode::kOk);
+  if (parsed.ended) return static_cast<int>(output.Finish(FlushOutput()));
   if (!parsed.error.empty()) {
     output.set_format(EarlyFormat(flags, environment));
     return static_cast<int>(output.Finish(UsageError(
@@ -226,6 +228,7 @@ int Main(int argc, char** argv) {
 }  // namespace atl::cli
 
 int main(int argc, char** argv) {
+  atl::PrepareProcess();
   atl::rpc::TuneAllocator();
   return atl::cli::Main(argc, argv);
 }

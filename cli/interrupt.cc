@@ -1,37 +1,21 @@
 #include "cli/interrupt.h"
 
-#include <pthread.h>
 #include <signal.h>
-#include <time.h>
 
 #include <future>
 #include <utility>
 
+#include "absl/time/time.h"
+
 namespace atl::cli {
 namespace {
 
-sigset_t StopSignals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  return set;
-}
-
-// Ends the process by the default action of signal `number`.
-void DieBySignal(int number) {
-  signal(number, SIG_DFL);
-  const sigset_t set = StopSignals();
-  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-  raise(number);
-}
+constexpr absl::Duration kTick = absl::Milliseconds(50);
 
 }  // namespace
 
 Interrupt::Interrupt(std::function<void(int number)> on_first, int kill_at)
     : on_first_(std::move(on_first)), kill_at_(kill_at) {
-  const sigset_t set = StopSignals();
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
   Resume();
 }
 
@@ -42,14 +26,11 @@ void Interrupt::Resume() {
 }
 
 void Interrupt::Run(std::stop_token stop) {
-  const sigset_t set = StopSignals();
-  const timespec tick = {.tv_sec = 0, .tv_nsec = 50'000'000};
-  int count = 0;
   while (!stop.stop_requested()) {
-    const int number = sigtimedwait(&set, nullptr, &tick);
-    if (number < 0) continue;
-    if (++count >= kill_at_) DieBySignal(number);
-    if (number == SIGTERM) terminated_.request_stop();
+    const int number = signals_.Next(kTick);
+    if (number == 0) continue;
+    if (++count_ >= kill_at_) signals_.DieBy(number);
+    if (number != SIGINT) terminated_.request_stop();
     if (first_.request_stop()) {
       if (on_first_) on_first_(number);
     } else {

@@ -1,16 +1,17 @@
 // Turns Ctrl-C into a stop request. The first signal asks the command to end
 // cleanly; the second kills the process. With `kill_at` 3 the second asks it to
-// end at once, and the third kills. SIGTERM counts like SIGINT, and
-// terminated() tells it apart.
+// end at once, and the third kills. SIGTERM and SIGHUP count like SIGINT, as
+// base/obs/signals.h says, and terminated() tells them apart.
 //
-// Create it before other threads: it blocks both signals in the calling thread,
-// and later threads inherit the mask.
+// Create it before other threads (EndSignals).
 
 #pragma once
 
 #include <functional>
 #include <stop_token>
 #include <thread>
+
+#include "base/obs/signals.h"
 
 namespace atl::cli {
 
@@ -32,17 +33,19 @@ class Interrupt {
   // Requested at the first and at the second signal.
   std::stop_token first() const { return first_.get_token(); }
   std::stop_token second() const { return second_.get_token(); }
-  // Requested at a SIGTERM, before the two above.
+  // Requested at a SIGTERM or SIGHUP, before the two above.
   std::stop_token terminated() const { return terminated_.get_token(); }
 
  private:
   void Run(std::stop_token stop);
 
+  EndSignals signals_;  // Of the constructor, then of the thread.
   const std::function<void(int number)> on_first_;
   const int kill_at_;
   std::stop_source first_;
   std::stop_source second_;
   std::stop_source terminated_;
+  int count_ = 0;  // Signals.
   std::jthread thread_;  // Last: it uses the others.
 };
 

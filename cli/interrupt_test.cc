@@ -49,6 +49,17 @@ TEST_F(InterruptDeathTest, WhoTakesASecondRequestDiesOfTheThird) {
       testing::KilledBySignal(SIGTERM), "");
 }
 
+TEST_F(InterruptDeathTest, AClosedTerminalTerminates) {
+  EXPECT_EXIT(
+      {
+        const Interrupt interrupt;
+        kill(getpid(), SIGHUP);
+        WaitForStop(interrupt.first());
+        _exit(interrupt.terminated().stop_requested() ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 TEST_F(InterruptDeathTest, TellsSigtermFromCtrlC) {
   EXPECT_EXIT(
       {

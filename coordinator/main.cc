@@ -8,10 +8,11 @@
 // `atoll-coordinator init` makes the state of a new cluster, once. A start on a
 // directory without it ends with 9.
 //
-// SIGTERM and SIGINT drain it: it says that it is not ready, refuses further
-// calls, decides and syncs those that it has accepted, ends all streams with
-// UNAVAILABLE, and exits with 0. A second signal ends it at once, by that
-// signal; a signal while it starts ends it at once, with 0.
+// SIGTERM, SIGINT and SIGHUP (base/obs/signals.h) drain it: it says that it is
+// not ready, refuses further calls, decides and syncs those that it has
+// accepted, ends all streams with UNAVAILABLE, and exits with 0. A second signal
+// ends it at once, by that signal; a signal while it starts ends it at once,
+// with 0.
 
 #include <cstdio>
 #include <cstdlib>
@@ -37,6 +38,7 @@
 #include "base/obs/log.h"
 #include "base/obs/program.h"
 #include "base/status/annotate.h"
+#include "base/obs/signals.h"
 #include "base/status/exit_code.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
@@ -165,6 +167,7 @@ absl::Status Init(const InitSpec& spec) {
   if (!result.cluster_id.empty()) {
     std::printf("%s\n", result.cluster_id.c_str());
   }
+  const absl::Status told = FlushOutput();
   const char* const directory = spec.data_dir.c_str();
   if (result.made) {
     std::fprintf(stderr, "made the log of a new cluster in %s\n", directory);
@@ -183,13 +186,14 @@ absl::Status Init(const InitSpec& spec) {
                  "it is of cluster %s,\nnot of --cluster-id %s\n",
                  directory, result.cluster_id.c_str(), spec.cluster_id.c_str());
   }
-  return absl::OkStatus();
+  return told;
 }
 
 }  // namespace
 }  // namespace atl::coordinator
 
 int main(int argc, char** argv) {
+  atl::PrepareProcess();
   atl::StopSignals signals(atl::coordinator::kStopMax);
   atl::coordinator::Flags flags;
   atl::flags::Command app("atoll-coordinator",

@@ -1,6 +1,5 @@
 // atoll-server: a parameter server.
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -26,6 +25,7 @@
 #include "base/metrics/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
+#include "base/obs/signals.h"
 #include "base/rpc/allocator.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/status/annotate.h"
@@ -225,9 +225,9 @@ absl::Status Run(const Flags& flags, StopSignals& signals) {
 }  // namespace atl::server
 
 int main(int argc, char** argv) {
+  atl::PrepareProcess();
   atl::rpc::TuneAllocator();
   atl::StopSignals signals(atl::server::kStopMax);
-  signal(SIGPIPE, SIG_IGN);
 
   atl::flags::Command app(
       "atoll-server", "Atoll's parameter server: holds a shard of every run.");

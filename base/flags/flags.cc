@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/flags/spelling.h"
+#include "base/obs/program.h"
 #include "base/obs/version.h"
 #include "base/status/exit_code.h"
 
@@ -244,7 +245,7 @@ ParseResult Command::Parse(std::vector<std::string> arguments) {
 
 std::optional<int> Command::ParseOrEnd(int argc, char** argv) {
   const ParseResult result = Parse({argv + 1, argv + argc});
-  if (result.ended) return static_cast<int>(ExitCode::kOk);
+  if (result.ended) return EndProgram(name(), FlushOutput());
   if (result.error.empty()) return std::nullopt;
   std::fprintf(stderr, "%s\nRun with --help for more information.\n",
                result.error.c_str());

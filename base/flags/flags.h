@@ -135,7 +135,8 @@ class Command {
   // name is a dash. For the program's command, once.
   ParseResult Parse(std::vector<std::string> arguments);
   // Parses, and reports an error to stderr. Returns an exit code if the program
-  // must end: 0, or 2 after a wrong command line.
+  // must end: 0, 1 if the help could not be written, or 2 after a wrong command
+  // line.
   std::optional<int> ParseOrEnd(int argc, char** argv);
 
   // After the parse.

@@ -1,12 +1,15 @@
 #include "base/obs/program.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -21,7 +24,7 @@ namespace {
 constexpr uint64_t kFewFiles = 4096;
 
 // How often the thread looks at the time.
-constexpr timespec kLook = {0, 100'000'000};
+constexpr absl::Duration kLook = absl::Milliseconds(100);
 
 }  // namespace
 
@@ -47,11 +50,18 @@ int EndProgram(absl::string_view name, const absl::Status& status) {
   return static_cast<int>(CodeToExitCode(status.code()));
 }
 
+absl::Status FlushOutput() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) {
+    return absl::OkStatus();
+  }
+  // The reason of an earlier write's error is gone.
+  return absl::UnknownError(absl::StrCat(
+      "the output could not be written",
+      errno == 0 ? "" : absl::StrCat(": ", std::strerror(errno))));
+}
+
 StopSignals::StopSignals(absl::Duration stop_max) : stop_max_(stop_max) {
-  sigemptyset(&signals_);
-  sigaddset(&signals_, SIGTERM);
-  sigaddset(&signals_, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   thread_ = std::jthread([this](std::stop_token stop) { Run(stop); });
 }
 
@@ -81,13 +91,9 @@ void StopSignals::Run(std::stop_token stop) {
   using Clock = std::chrono::steady_clock;
   std::optional<Clock::time_point> deadline;
   while (!stop.stop_requested()) {
-    const int number = sigtimedwait(&signals_, nullptr, &kLook);
+    const int number = signals_.Next(kLook);
     if (stop.stop_requested()) return;
-    if (number > 0 && deadline.has_value()) {
-      // Takes the signal's default action: this process has set no handler.
-      pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
-      ::raise(number);
-    }
+    if (number > 0 && deadline.has_value()) signals_.DieBy(number);
     if (number > 0) {
       deadline = Clock::now() + absl::ToChronoNanoseconds(stop_max_);
       Receive(number);

@@ -2,13 +2,13 @@
 
 #pragma once
 
-#include <csignal>
 #include <cstdint>
 #include <thread>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/obs/signals.h"
 #include "base/sync/mutex.h"
 
 namespace atl {
@@ -22,8 +22,12 @@ uint64_t RaiseOpenFileLimit();
 // exit code (base/status/exit_code.h).
 int EndProgram(absl::string_view name, const absl::Status& status);
 
-// SIGTERM and SIGINT of a server whose acknowledged data survives an abrupt
-// end. Thread-safe.
+// Writes what stdout still buffers. UNKNOWN: some of this program's output could
+// not be written, now or earlier.
+absl::Status FlushOutput();
+
+// The signals of EndSignals, for a server whose acknowledged data survives an
+// abrupt end. Thread-safe.
 //
 //   while it starts          the first signal ends the process at once, with 0
 //   from Started() on        the first signal makes IsStopping() true
@@ -32,8 +36,7 @@ int EndProgram(absl::string_view name, const absl::Status& status);
 //   first signal             disk hangs
 class StopSignals {
  public:
-  // Blocks both signals in the calling thread; threads that start later
-  // inherit this. Make it before any other thread starts.
+  // Make it before any other thread starts (EndSignals).
   explicit StopSignals(absl::Duration stop_max);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
@@ -49,7 +52,7 @@ class StopSignals {
   void Receive(int number);
 
   const absl::Duration stop_max_;
-  sigset_t signals_;
+  EndSignals signals_;  // Of the constructor, then of the thread.
   mutable Mutex mutex_;
   CondVar changed_;
   bool has_started_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,10 +1,12 @@
 #include "base/obs/program.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -34,6 +36,24 @@ TEST(ProgramTest, TakesAsManyOpenFilesAsItMayHaveAndTellsIfTheyAreFew) {
   if (before.rlim_max < 4096) GTEST_SKIP() << "few are allowed here";
   EXPECT_EQ(Raise(256, 4096), "");
   EXPECT_THAT(Raise(256, 4095), HasSubstr("may have 4095 open files"));
+}
+
+TEST(ProgramTest, TellsThatTheOutputIsLost) {
+  const auto flushed = [](const char* path) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::dup2(::open(path, O_WRONLY), STDOUT_FILENO);
+      std::fputs("one line\n", stdout);
+      const absl::Status status = FlushOutput();
+      // A second call says it, too.
+      ::_exit(status.ok() ? 0 : FlushOutput().ok() ? 1 : 2);
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    return WEXITSTATUS(status);
+  };
+  EXPECT_EQ(flushed("/dev/null"), 0);
+  EXPECT_EQ(flushed("/dev/full"), 2);
 }
 
 // The wait status of a child that runs `body` with a StopSignals.
@@ -66,6 +86,17 @@ TEST(StopSignalsTest, ASignalAfterTheStartIsWaitedFor) {
     signals.Started();
     Send(SIGINT);
     if (signals.WaitFor(absl::Minutes(1)) && signals.IsStopping()) ::_exit(3);
+  });
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+}
+
+TEST(StopSignalsTest, AClosedTerminalIsWaitedFor) {
+  const int status = RunInChild(absl::Minutes(1), [](StopSignals& signals) {
+    signals.Started();
+    Send(SIGHUP);
+    Send(SIGHUP);
+    if (signals.WaitFor(absl::Minutes(1))) ::_exit(3);
   });
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 3);

@@ -20,7 +20,7 @@ enum class ExitCode : int {
   kConflict = 9,         // Exists with other content, fenced, or wrong state.
   kPreflightFailed = 10,  // A preflight check failed.
   kProcessLost = 11,      // An island lost a process: restart all of them.
-  kTerminated = 12        // SIGTERM ended an island: start it again.
+  kTerminated = 12        // A signal ended an island: start it again.
 };
 
 // The mapping:

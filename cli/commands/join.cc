@@ -305,7 +305,7 @@ absl::Status TellEnd(Context& context, const JoinOptions& options,
   }
   if (is_terminated && (end.ok() || absl::IsCancelled(end.status()))) {
     return WithReason(
-        WithExitCode(absl::CancelledError("SIGTERM ended the island"),
+        WithExitCode(absl::CancelledError("SIGTERM or SIGHUP ended the island"),
                      ExitCode::kTerminated),
         "TERMINATED");
   }
@@ -341,10 +341,12 @@ absl::Status Join(Context& context, JoinOptions options) {
   IslandReporter reporter(context.progress_options, context.messages());
   const LogToReporter log(reporter);
   const auto say = [&](int number) {
-    reporter.Note(number == SIGTERM
-                      ? "SIGTERM: ending, for a restart; another signal ends "
-                        "at once"
-                      : "leaving cleanly; press Ctrl-C again to end at once");
+    reporter.Note(
+        number == SIGINT
+            ? "leaving cleanly; press Ctrl-C again to end at once"
+            : absl::StrCat(number == SIGHUP ? "SIGHUP" : "SIGTERM",
+                           ": ending, for a restart; another signal ends at "
+                           "once"));
   };
   Interrupt interrupt(say, /*kill_at=*/3);
   rpc::Security security = context.MakeSecurity();

@@ -129,7 +129,14 @@ absl::Status Create(Context& context, const CreateOptions& options) {
                      "reach, or make an elastic run."));
   }
   context.output().Print(data, join + "\n");
-  return absl::OkStatus();
+  const absl::Status& printed = context.output().data_status();
+  return WithHint(
+      WithContext(printed,
+                  absl::StrCat("token ", secret.token_id,
+                               " exists, but its join string, which is shown "
+                               "only once, is lost")),
+      absl::StrCat("`atoll token revoke ", secret.token_id,
+                   "` ends it. Then make another one."));
 }
 
 struct ListOptions {

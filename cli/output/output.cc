@@ -1,5 +1,7 @@
 #include "cli/output/output.h"
 
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -69,14 +71,25 @@ Json ToJson(const google::protobuf::Message& message) {
   return json.is_discarded() ? Json::object() : json;
 }
 
+void Output::PrintData(absl::string_view text) {
+  errno = 0;
+  data_ << text << std::flush;
+  if (data_.good() || !data_status_.ok()) return;
+  data_status_ = WithReason(
+      absl::UnknownError(absl::StrCat(
+          "the output could not be written",
+          errno == 0 ? "" : absl::StrCat(": ", std::strerror(errno)))),
+      "CANNOT_WRITE_OUTPUT");
+}
+
 void Output::PrintEnvelope(const Json& envelope) {
-  data_ << Dump(envelope, format_ == OutputFormat::kJson ? 2 : -1) << "\n"
-        << std::flush;
+  PrintData(absl::StrCat(
+      Dump(envelope, format_ == OutputFormat::kJson ? 2 : -1), "\n"));
 }
 
 void Output::Print(const Json& data, absl::string_view text) {
   if (format_ == OutputFormat::kTable) {
-    data_ << text << std::flush;
+    PrintData(text);
   } else {
     PrintEnvelope(OkEnvelope(data));
   }
@@ -85,7 +98,7 @@ void Output::Print(const Json& data, absl::string_view text) {
 void Output::PrintFailed(const Json& data, absl::string_view text,
                          const absl::Status& error) {
   if (format_ == OutputFormat::kTable) {
-    data_ << text << std::flush;
+    PrintData(text);
     return;
   }
   Json envelope = ErrorEnvelope(error);
@@ -108,7 +121,7 @@ void Output::PrintList(absl::string_view name, const Json& items,
 void Output::PrintEvent(const Json& event, absl::string_view line) {
   switch (format_) {
     case OutputFormat::kTable:
-      data_ << line << "\n" << std::flush;
+      PrintData(absl::StrCat(line, "\n"));
       break;
     case OutputFormat::kJsonl:
       PrintEnvelope(OkEnvelope(event));
@@ -131,7 +144,8 @@ void Output::Message(absl::string_view line) {
   messages_ << line << "\n" << std::flush;
 }
 
-ExitCode Output::Finish(const absl::Status& status) {
+ExitCode Output::Finish(const absl::Status& result) {
+  const absl::Status& status = result.ok() ? data_status_ : result;
   const ExitCode code = ToExitCode(status);
   if (status.ok()) return code;
   const std::string hint = GetHint(status);

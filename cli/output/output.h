@@ -74,16 +74,22 @@ class Output {
 
   void Message(absl::string_view line);
 
+  // UNKNOWN (reason CANNOT_WRITE_OUTPUT): some data could not be written.
+  const absl::Status& data_status() const { return data_status_; }
+
   // Prints an error and returns the exit code. The message stream always gets
-  // the message; json and jsonl also print an envelope as data.
-  ExitCode Finish(const absl::Status& status);
+  // the message; json and jsonl also print an envelope as data. An OK status
+  // becomes data_status().
+  ExitCode Finish(const absl::Status& result);
 
  private:
+  void PrintData(absl::string_view text);
   void PrintEnvelope(const Json& envelope);
 
   OutputFormat format_;
   std::ostream& data_;
   std::ostream& messages_;
+  absl::Status data_status_;
   Json events_ = Json::array();
   bool has_error_envelope_ = false;  // PrintFailed has printed it.
 };

@@ -1,5 +1,6 @@
 #include "cli/output/output.h"
 
+#include <cerrno>
 #include <cstdint>
 #include <sstream>
 
@@ -57,6 +58,34 @@ TEST_F(OutputTest, EventsAreLinesOrOneListAtTheEnd) {
   EXPECT_EQ(data_.str(), "");
   json.FinishStream("events");
   EXPECT_EQ(Json::parse(data_.str())["data"]["events"].size(), 2);
+}
+
+// A full disk, as std::ostream sees it.
+class FullBuffer : public std::stringbuf {
+ protected:
+  int sync() override {
+    errno = ENOSPC;
+    return -1;
+  }
+};
+
+TEST_F(OutputTest, DataThatCannotBeWrittenIsAnError) {
+  for (const OutputFormat format :
+       {OutputFormat::kTable, OutputFormat::kJson, OutputFormat::kJsonl}) {
+    FullBuffer full;
+    std::ostream data(&full);
+    messages_.str("");
+    Output output(format, data, messages_);
+    EXPECT_TRUE(output.data_status().ok());
+    output.Print({{"a", 1}}, "A\n1\n");
+    EXPECT_EQ(GetReason(output.data_status()), "CANNOT_WRITE_OUTPUT");
+    EXPECT_EQ(output.Finish(absl::OkStatus()), ExitCode::kFailed);
+    EXPECT_EQ(messages_.str(),
+              "atoll: the output could not be written: No space left on "
+              "device\n");
+    EXPECT_EQ(output.Finish(absl::NotFoundError("no run")),
+              ExitCode::kNotFound);
+  }
 }
 
 TEST_F(OutputTest, AnErrorHasCodeReasonMessageAndHint) {

@@ -4,8 +4,8 @@
 // string. It keeps nothing: the coordinator decides, the gate signs. So any
 // number of gates may serve, and a gate may be replaced at any time.
 //
-// SIGTERM and SIGINT close its port, let open requests end, for 3 s at most,
-// and end it with 0.
+// SIGTERM, SIGINT and SIGHUP (base/obs/signals.h) close its port, let open
+// requests end, for 3 s at most, and end it with 0.
 
 #include <algorithm>
 #include <cstdio>
@@ -28,6 +28,7 @@
 #include "base/metrics/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
+#include "base/obs/signals.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/channel.h"
 #include "base/status/annotate.h"
@@ -195,7 +196,7 @@ absl::Status Serve(Flags flags, StopSignals& signals) {
 }  // namespace atl::coordinator
 
 int main(int argc, char** argv) {
-  // Before any thread.
+  atl::PrepareProcess();
   atl::StopSignals signals(atl::coordinator::kStopMax);
   atl::coordinator::Flags flags;
   atl::flags::Command app(

@@ -38,7 +38,7 @@ UNITS = {
         "features_test": "//base/features @protobuf",
     },
     "base/flags": {
-        "flags": "//base/obs:version //base/status :spelling @cli11",
+        "flags": "//base/obs:program //base/obs:version //base/status :spelling @cli11",
         "flags_test": "//base/flags",
         "program_flags": "//base/flags //base/host_port:proxy //base/metrics:metrics_listener //base/rpc/certificates:tls",
         "program_flags_test": ":program_flags",
@@ -176,8 +176,10 @@ UNITS = {
         "log_pace": "",
         "log_pace_test": ":log_pace",
         "log_test": ":log",
-        "program": "//base/status //base/sync:mutex :log",
+        "program": "//base/status //base/sync:mutex :log :signals",
         "program_test": ":program",
+        "signals": "",
+        "signals_test": ":signals",
         "version": "",
     },
     "base/random_id": {
@@ -281,9 +283,9 @@ UNITS = {
         "leaping_clock_test": "//base/time:clock :leaping_clock",
     },
     "cli": {
-        "atoll": "//base/flags //base/flags:spelling //base/obs:log //base/rpc:allocator //cli/commands:commands_header //cli/enrol:call_gate //cli/enrol:certificate_keeper //cli/output //cli/output:error //cli/settings :context @nlohmann_json",
+        "atoll": "//base/flags //base/flags:spelling //base/obs:log //base/obs:program //base/obs:signals //base/rpc:allocator //cli/commands:commands_header //cli/enrol:call_gate //cli/enrol:certificate_keeper //cli/output //cli/output:error //cli/settings :context @nlohmann_json",
         "context": "//base/flags //base/rpc/certificates:tls //base/rpc:channel //base/status //cli/output //cli/output:progress //cli/settings //coordinator/client @nlohmann_json",
-        "interrupt": "",
+        "interrupt": "//base/obs:signals",
         "interrupt_test": ":interrupt",
     },
     "cli/ca": {
@@ -448,7 +450,7 @@ UNITS = {
         "volunteer_test": "//cli/output:error //cli/volunteer //cli:interrupt @nlohmann_json",
     },
     "coordinator": {
-        "main": "//base/failpoint //base/flags //base/flags:program_flags //base/io //base/io:own_file //base/io:private_directory //base/metrics //base/metrics:common_metrics //base/metrics:metrics_listener //base/obs:log //base/obs:program //base/status //base/time:clock //coordinator/metrics:run_metrics //coordinator/service:data_url_signer //coordinator/service:event_loop //coordinator/service:init_log //coordinator/service:listeners //coordinator/store:rocksdb_store",
+        "main": "//base/failpoint //base/flags //base/flags:program_flags //base/io //base/io:own_file //base/io:private_directory //base/metrics //base/metrics:common_metrics //base/metrics:metrics_listener //base/obs:log //base/obs:program //base/obs:signals //base/status //base/time:clock //coordinator/metrics:run_metrics //coordinator/service:data_url_signer //coordinator/service:event_loop //coordinator/service:init_log //coordinator/service:listeners //coordinator/store:rocksdb_store",
     },
     "coordinator/client": {
         "client": "//base/rpc:call //base/rpc:channel //base/rpc:retry //base/rpc:wait_notice //base/rpc:watch //base/status //base/sync:mutex //proto:run_proto //proto:training_state_service_grpc //proto:training_state_service_proto @grpc//:grpc++",
@@ -580,7 +582,7 @@ UNITS = {
         "gate_test": "//base/host_port //base/identity //base/metrics //base/net:socket //base/obs:version //base/rpc/certificates:authority //base/rpc/certificates:certificate_request //base/rpc/certificates:data_token //base/rpc/certificates:public_key //base/rpc/certificates:tls //base/rpc/certificates:x509 //base/rpc/tls_stream //base/rpc/tls_stream:link_load //base/status:refusal //base/time:clock //base/time:proto_time //coordinator/client:gate_client //coordinator/core/testing:run_simulation //coordinator/gate //coordinator/gate/testing:memory_coordinator :announcer :gate_files :gate_listener @openssl//:crypto @openssl//:ssl",
         "grant_check": "//base/identity //base/layout:ids //base/rpc/certificates:authority //base/time:proto_time //proto:enrolment_proto",
         "grant_check_test": "//base/time:proto_time :grant_check",
-        "main": "//base/failpoint //base/flags //base/flags:program_flags //base/host_port //base/io:own_file //base/metrics //base/metrics:common_metrics //base/metrics:metrics_listener //base/obs:log //base/obs:program //base/rpc/certificates:tls //base/rpc:channel //base/status //base/time:clock //coordinator/client //coordinator/gate //proto:enrolment_service_grpc :announcer :gate_files :gate_listener",
+        "main": "//base/failpoint //base/flags //base/flags:program_flags //base/host_port //base/io:own_file //base/metrics //base/metrics:common_metrics //base/metrics:metrics_listener //base/obs:log //base/obs:program //base/obs:signals //base/rpc/certificates:tls //base/rpc:channel //base/status //base/time:clock //coordinator/client //coordinator/gate //proto:enrolment_service_grpc :announcer :gate_files :gate_listener",
     },
     "coordinator/gate/testing": {
         "memory_coordinator": "//base/codec:sha256 //base/features //base/obs:version //base/status //base/sync:mutex //coordinator/core:coordinator //proto:enrolment_service_proto //proto:run_proto",
@@ -637,7 +639,7 @@ UNITS = {
         "drain_test": "//base/failpoint:test_point //base/metrics //base/rpc:call //base/status:refusal //base/sync/testing:notification //server/service/testing:test_cluster :parameter_server",
         "machine_health": "//base/sync:mutex //base/time:clock //base/time:proto_time //proto:server_service_proto",
         "machine_health_test": "//base/time:clock //base/time:proto_time :machine_health",
-        "main": "//base/failpoint //base/flags //base/flags:program_flags //base/io //base/io:own_file //base/io:private_directory //base/io:timed_file_system //base/machine:limits //base/metrics //base/metrics:common_metrics //base/metrics:metrics_listener //base/obs:log //base/obs:program //base/rpc/certificates:tls //base/rpc:allocator //base/status //base/time:clock //coordinator/client //coordinator/client:server_control_client //proto:run_service_grpc :advertise :machine_health :parameter_server",
+        "main": "//base/failpoint //base/flags //base/flags:program_flags //base/io //base/io:own_file //base/io:private_directory //base/io:timed_file_system //base/machine:limits //base/metrics //base/metrics:common_metrics //base/metrics:metrics_listener //base/obs:log //base/obs:program //base/obs:signals //base/rpc/certificates:tls //base/rpc:allocator //base/status //base/time:clock //coordinator/client //coordinator/client:server_control_client //proto:run_service_grpc :advertise :machine_health :parameter_server",
         "parameter_server": "//base/failpoint //base/failpoint:test_point //base/features //base/io //base/layout:ids //base/metrics //base/obs:log //base/obs:log_pace //base/obs:version //base/rpc:listener //base/status //base/status:refusal //base/sync:mutex //base/time:clock //base/time:proto_time //coordinator/client:server_control_client //proto:plan_proto //proto:run_proto //proto:server_service_proto //server/core:coordinator_fence //server/core:faults //server/directory:deleted_runs //server/directory:server_directory //server/live_merge:receive_budget //server/metrics:server_metrics //server/service:parameter_service //server/shard //server/store/records:log_record_store //server/store:shard_names //server/store:version_image :advertise",
         "parameter_server_test": "//base/io //server/service/testing:test_cluster :parameter_server",
         "run_identity_test": "//base/rpc:call //base/status:refusal //proto:parameter_service_grpc //server/service/testing:test_cluster :parameter_server @grpc//:grpc++",

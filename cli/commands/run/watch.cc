@@ -221,6 +221,8 @@ absl::Status PrintEvents(Context& context, const WatchOptions& options,
           place.commit_seq =
               std::max(place.commit_seq, event.round_committed().commit_seq());
           added = AddEvent(event, *curves);
+          // Otherwise a reader that has gone would leave it running.
+          if (added.ok()) added = context.output().data_status();
           return added.ok();
         },
         stop);
