@@ -39,7 +39,7 @@ class Interrupt {
  private:
   void Run(std::stop_token stop);
 
-  EndSignals signals_;  // Of the constructor, then of the thread.
+  EndSignals signals_;  // The constructor's, then the thread's.
   const std::function<void(int number)> on_first_;
   const int kill_at_;
   std::stop_source first_;

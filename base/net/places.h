@@ -28,7 +28,7 @@ class Places {
     int address_stranger_max = 32;  // Strangers of one address; at least 1.
     int name_max = 256;             // Connections of one name; at least 1.
   };
-  // Of a connection; later ones are greater.
+  // A connection's; later ones are greater.
   using Id = int64_t;
 
   explicit Places(const Limits& limits);
@@ -51,7 +51,7 @@ class Places {
   int stranger_count() const { return stranger_count_; }
 
  private:
-  // Whom a connection counts for.
+  // The one that a connection counts for.
   struct Owner {
     bool is_stranger = true;
     std::string key;  // An address, or a name.

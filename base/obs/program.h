@@ -52,7 +52,7 @@ class StopSignals {
   void Receive(int number);
 
   const absl::Duration stop_max_;
-  EndSignals signals_;  // Of the constructor, then of the thread.
+  EndSignals signals_;  // The constructor's, then the thread's.
   mutable Mutex mutex_;
   CondVar changed_;
   bool has_started_ ABSL_GUARDED_BY(mutex_) = false;

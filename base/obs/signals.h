@@ -1,4 +1,4 @@
-// What all our programs do with signals, and with standard streams that are
+// The rules of all our programs for signals, and for standard streams that are
 // closed.
 //
 //   SIGPIPE  is ignored: a write whose reader has gone fails with EPIPE

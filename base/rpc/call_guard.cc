@@ -68,7 +68,7 @@ class CallGuard::Factory
     const grpc::ServerContextBase& context = *info->server_context();
     std::string key = KeyOf(context);
     const std::string peer = context.peer();
-    // In plaintext nobody can show who they are: each connection counts by
+    // In plaintext a peer cannot show who it is: each connection counts by
     // itself.
     guard_.listener_->Prove(peer, key.empty() ? peer : key);
     return new Call(guard_.quota_, std::move(key));

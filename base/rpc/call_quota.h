@@ -5,8 +5,8 @@
 // memory ("rapid reset", CVE-2023-44487). So calls count from the
 // authentication step, which sees each call first, to the end of their handler.
 //
-// A call that its peer resets early may never come to a handler, and gRPC tells
-// nobody of its end. Such calls are forgotten at a fixed rate, far above that
+// A call that its peer resets early may never come to a handler, and gRPC does
+// not report its end. Such calls are forgotten at a fixed rate, far above that
 // of callers that give up on calls now and then.
 //
 // Pure. Thread-safe.
@@ -52,7 +52,7 @@ class CallQuota {
   struct Use {
     int in_handlers = 0;
     double before_handlers = 0;  // Or lost.
-    absl::Time time;             // Of before_handlers.
+    absl::Time time;             // before_handlers is as of then.
     int refused_count = 0;       // Since the last that was admitted.
   };
 
