@@ -197,7 +197,8 @@ void BoundedListener::AcceptAll(int listening) {
     }
     // Else the connection would stay in the queue, and wake the loop for ever.
     spare_ = UniqueFd();
-    const absl::StatusOr<UniqueFd> refused = net::Accept(listening);
+    { const absl::StatusOr<UniqueFd> refused = net::Accept(listening); }
+    spare_ = OpenSpare();
     MutexLock lock(&mutex_);
     ++shut_count_;
   }

@@ -251,8 +251,8 @@ class ManualsTest(unittest.TestCase):
   def test_a_manual_is_bounded_in_bytes(self):
     line = 'a' * 69 + '\n'
     for path, count in (('base/DESIGN.md', 200), ('DESIGN.md', 200),
-                        ('SECURITY.md', 200), ('deploy/a/README.md', 200),
-                        ('README.md', 285), ('proto/ISLAND.md', 285)):
+                        ('deploy/a/README.md', 200), ('README.md', 285),
+                        ('SECURITY.md', 285), ('proto/ISLAND.md', 285)):
       self.assertEqual([], found(path, line * count), path)
       self.assertEqual(1, len(found(path, line * (count + 1))), path)
     self.assertEqual(1, len(found('DESIGN.md', 'ä' * 7001)))

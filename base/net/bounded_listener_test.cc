@@ -1,0 +1,218 @@
+#include "base/net/bounded_listener.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/clock.h"
+#include "base/net/socket.h"
+#include "base/sync/mutex.h"
+#include "base/time/clock.h"
+#include "gtest/gtest.h"
+
+namespace atl::net {
+namespace {
+
+WaitLimits Long() { return {SystemClock().Now() + absl::Minutes(2), -1}; }
+
+// The connections that a listener hands over.
+class Owner {
+ public:
+  BoundedListener::Serve serve() {
+    return [this](UniqueFd fd, const BoundedListener::Connection& connection) {
+      MutexLock lock(&mutex_);
+      served_.emplace_back(std::move(fd), connection);
+      changed_.SignalAll();
+    };
+  }
+
+  // Waits for one, in the order of their first bytes.
+  std::pair<UniqueFd, BoundedListener::Connection> Take() {
+    MutexLock lock(&mutex_);
+    while (served_.size() == taken_) changed_.Wait(&mutex_);
+    return std::move(served_[taken_++]);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::pair<UniqueFd, BoundedListener::Connection>> served_
+      ABSL_GUARDED_BY(mutex_);
+  size_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class BoundedListenerTest : public ::testing::Test {
+ protected:
+  void Start(const Places::Limits& limits,
+             absl::Duration first_bytes_max = absl::Minutes(2)) {
+    BoundedListener::Spec spec;
+    spec.address = {"127.0.0.1", 0};
+    spec.limits = limits;
+    spec.first_bytes_max = first_bytes_max;
+    listener_ = BoundedListener::Listen(spec).value();
+    listener_->Run(owner_.serve());
+  }
+
+  UniqueFd Dial() {
+    return net::Dial(listener_->address(), Long()).value();
+  }
+
+  UniqueFd DialAndSend() {
+    UniqueFd fd = Dial();
+    EXPECT_EQ(send(fd.get(), "x", 1, MSG_NOSIGNAL), 1);
+    return fd;
+  }
+
+  // Waits until the peer reads the connection's end.
+  static void AwaitEnd(const UniqueFd& fd) {
+    ASSERT_TRUE(WaitForSocket(fd.get(), POLLIN, Long()).ok());
+    char byte;
+    EXPECT_LE(recv(fd.get(), &byte, 1, 0), 0);
+  }
+
+  void AwaitCount(int count) {
+    while (listener_->count() != count) absl::SleepFor(absl::Milliseconds(1));
+  }
+
+  Owner owner_;
+  std::unique_ptr<BoundedListener> listener_;
+};
+
+TEST_F(BoundedListenerTest, HandsOverWhatHasSentSomething) {
+  Start({});
+  const UniqueFd silent = Dial();
+  const UniqueFd client = DialAndSend();
+  const auto [fd, connection] = owner_.Take();
+  char byte;
+  EXPECT_EQ(recv(fd.get(), &byte, 1, 0), 1);
+  EXPECT_EQ(byte, 'x');
+  EXPECT_NE(fcntl(fd.get(), F_GETFL) & O_NONBLOCK, 0);
+  EXPECT_NE(fcntl(fd.get(), F_GETFD) & FD_CLOEXEC, 0);
+  AwaitCount(2);
+}
+
+TEST_F(BoundedListenerTest, ClosesWhatSendsNothing) {
+  Start({}, absl::Milliseconds(10));
+  AwaitEnd(Dial());
+  AwaitCount(0);
+  EXPECT_EQ(listener_->shut_count(), 1);
+}
+
+TEST_F(BoundedListenerTest, SeesTheEndThatAnOwnerDoesNotReport) {
+  Start({});
+  const UniqueFd client = DialAndSend();
+  const auto [fd, connection] = owner_.Take();
+  AwaitCount(1);
+  shutdown(fd.get(), SHUT_RDWR);
+  AwaitCount(0);
+  AwaitEnd(client);
+  EXPECT_EQ(listener_->shut_count(), 0);
+}
+
+TEST_F(BoundedListenerTest, AnOwnerMayReportTheEnd) {
+  Start({});
+  const UniqueFd client = DialAndSend();
+  {
+    const auto [fd, connection] = owner_.Take();
+    listener_->End(connection.id);
+  }
+  AwaitEnd(client);
+  EXPECT_EQ(listener_->count(), 0);
+}
+
+TEST_F(BoundedListenerTest, ANewConnectionEndsTheOldestStranger) {
+  Start({.count_max = 4, .stranger_max = 2});
+  const UniqueFd first = DialAndSend();
+  const auto first_served = owner_.Take();
+  const UniqueFd second = DialAndSend();
+  const auto second_served = owner_.Take();
+  const UniqueFd third = DialAndSend();
+  const auto third_served = owner_.Take();
+  AwaitEnd(first);
+  AwaitCount(2);
+  EXPECT_EQ(listener_->shut_count(), 1);
+}
+
+TEST_F(BoundedListenerTest, AProvenConnectionStaysUntilItsNameIsShut) {
+  Start({.count_max = 4, .stranger_max = 1});
+  const UniqueFd proven = DialAndSend();
+  const auto served = owner_.Take();
+  listener_->Prove(
+      ToPeerText(reinterpret_cast<const sockaddr&>(served.second.address)),
+      "island a");
+  for (int i = 0; i < 8; ++i) {
+    const UniqueFd other = DialAndSend();
+    const auto other_served = owner_.Take();
+  }
+  char byte;
+  EXPECT_EQ(recv(proven.get(), &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  listener_->Shut("island a");
+  AwaitEnd(proven);
+}
+
+TEST_F(BoundedListenerTest, RefusesWhileDescriptorsAreShort) {
+  Start({});
+  const UniqueFd first = DialAndSend();
+  const auto served = owner_.Take();
+  const UniqueFd late(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const UniqueFd later(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(getpeername(first.get(), reinterpret_cast<sockaddr*>(&address),
+                        &size),
+            0);
+  const auto dial = [&](const UniqueFd& fd) {
+    return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                   size);
+  };
+  rlimit old = {};
+  getrlimit(RLIMIT_NOFILE, &old);
+  rlimit few = old;
+  few.rlim_cur = 256;
+  setrlimit(RLIMIT_NOFILE, &few);
+  std::vector<UniqueFd> all;
+  for (int fd = dup(0); fd >= 0; fd = dup(0)) all.emplace_back(fd);
+  ASSERT_EQ(dial(late), 0);
+  AwaitEnd(late);
+  all.clear();
+  setrlimit(RLIMIT_NOFILE, &old);
+  ASSERT_EQ(dial(later), 0);
+  EXPECT_EQ(send(later.get(), "x", 1, MSG_NOSIGNAL), 1);
+  (void)owner_.Take();
+}
+
+TEST_F(BoundedListenerTest, AfterStopItsPortIsClosed) {
+  Start({});
+  const UniqueFd silent = Dial();
+  AwaitCount(1);
+  listener_->Stop();
+  AwaitEnd(silent);
+  EXPECT_FALSE(net::Dial(listener_->address(), Long()).ok());
+}
+
+TEST(ToPeerTextTest, NamesAddressesAsGrpcDoes) {
+  const auto text = [](const std::string& host) {
+    const UniqueFd fd = Listen({host, 0}).value();
+    sockaddr_storage address = {};
+    socklen_t size = sizeof(address);
+    getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    const std::string name =
+        ToPeerText(reinterpret_cast<const sockaddr&>(address));
+    return name.substr(0, name.rfind(':'));
+  };
+  EXPECT_EQ(text("127.0.0.1"), "ipv4:127.0.0.1");
+  EXPECT_EQ(text("::1"), "ipv6:%5B::1%5D");
+}
+
+}  // namespace
+}  // namespace atl::net

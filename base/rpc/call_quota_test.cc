@@ -1,0 +1,79 @@
+#include "base/rpc/call_quota.h"
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+
+namespace atl::rpc {
+namespace {
+
+using Answer = CallQuota::Answer;
+
+const absl::Time kBegin = absl::FromUnixSeconds(1'000'000);
+
+// How many of `count` calls at `now` are admitted.
+int Admitted(CallQuota& quota, const char* certificate, int count,
+             absl::Time now) {
+  int admitted = 0;
+  for (int i = 0; i < count; ++i) {
+    admitted += quota.Start(certificate, now) == Answer::kAdmitted ? 1 : 0;
+  }
+  return admitted;
+}
+
+TEST(CallQuotaTest, CallsThatEndDoNotCount) {
+  CallQuota quota;
+  for (int i = 0; i < 10 * CallQuota::kOpenMax; ++i) {
+    ASSERT_EQ(quota.Start("a", kBegin), Answer::kAdmitted);
+    quota.Begin("a", kBegin);
+    quota.End("a", kBegin);
+  }
+}
+
+TEST(CallQuotaTest, OpenCallsAreBoundedForEachCertificate) {
+  CallQuota quota;
+  for (int i = 0; i < CallQuota::kOpenMax; ++i) {
+    ASSERT_EQ(quota.Start("a", kBegin), Answer::kAdmitted);
+    quota.Begin("a", kBegin);
+  }
+  // However long they are open.
+  const absl::Time later = kBegin + absl::Hours(1);
+  EXPECT_EQ(quota.Start("a", later), Answer::kRefused);
+  EXPECT_EQ(quota.Start("b", later), Answer::kAdmitted);
+  quota.End("a", later);
+  EXPECT_EQ(quota.Start("a", later), Answer::kAdmitted);
+}
+
+TEST(CallQuotaTest, CallsThatNeverBeginAreForgottenSlowly) {
+  CallQuota quota;
+  EXPECT_EQ(Admitted(quota, "a", 100'000, kBegin), CallQuota::kOpenMax);
+  EXPECT_EQ(Admitted(quota, "a", 100'000, kBegin + absl::Seconds(1)),
+            CallQuota::kForgottenPerSecond);
+  EXPECT_EQ(Admitted(quota, "a", 100'000, kBegin + absl::Hours(1)),
+            CallQuota::kOpenMax);
+}
+
+TEST(CallQuotaTest, NamesTheAbusive) {
+  CallQuota quota;
+  Admitted(quota, "a", CallQuota::kOpenMax, kBegin);
+  for (int i = 1; i < CallQuota::kRefusedMax; ++i) {
+    ASSERT_EQ(quota.Start("a", kBegin), Answer::kRefused) << i;
+  }
+  EXPECT_EQ(quota.Start("a", kBegin), Answer::kAbusive);
+}
+
+TEST(CallQuotaTest, ForgetsCertificatesWithoutCalls) {
+  CallQuota quota;
+  for (int i = 0; i < 100'000; ++i) {
+    const std::string certificate = std::to_string(i);
+    const absl::Time now = kBegin + i * absl::Seconds(1);
+    ASSERT_EQ(quota.Start(certificate, now), Answer::kAdmitted);
+    quota.Begin(certificate, now);
+    quota.End(certificate, now);
+  }
+  EXPECT_LE(quota.count(), 4096);
+}
+
+}  // namespace
+}  // namespace atl::rpc
