@@ -11,10 +11,10 @@ import struct
 
 from harness import wait
 
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = (
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST_STREAM, SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = (
     0, 1, 3, 4, 6, 7, 8)
-_END_STREAM, _ACK, _END_HEADERS = 1, 1, 4
+END_STREAM, _ACK, END_HEADERS = 1, 1, 4
 _INITIAL_WINDOW_SIZE = 4
 _FRAME_BYTES_MAX = 16384
 
@@ -29,6 +29,19 @@ def _header(name, value):
     name, value = name.encode(), value.encode()
     assert len(name) < 127 and len(value) < 127
     return b"\0%c%b%c%b" % (len(name), name, len(value), value)
+
+
+def frame(kind, flags, stream, payload=b""):
+    return (struct.pack(">I", len(payload))[1:] +
+            struct.pack(">BBI", kind, flags, stream) + payload)
+
+
+def headers(scheme, path, metadata=()):
+    """A call's headers, as the payload of a HEADERS frame."""
+    return b"".join(_header(*h) for h in [
+        (":method", "POST"), (":scheme", scheme), (":path", path),
+        (":authority", "test"), ("te", "trailers"),
+        ("content-type", "application/grpc")] + list(metadata))
 
 
 class RawCall:
@@ -49,14 +62,10 @@ class RawCall:
         self.answer_bytes = 0
         self.trailers = b""
         self.reset_code = None
-        headers = [(":method", "POST"), (":scheme", "http"), (":path", path),
-                   (":authority", "test"), ("te", "trailers"),
-                   ("content-type", "application/grpc")] + list(metadata)
-        self._send(_PREFACE)
-        self._frame(_SETTINGS, 0, 0, struct.pack(
+        self._send(PREFACE)
+        self._frame(SETTINGS, 0, 0, struct.pack(
             ">HI", _INITIAL_WINDOW_SIZE, window))
-        self._frame(_HEADERS, _END_HEADERS, 1,
-                    b"".join(_header(*h) for h in headers))
+        self._frame(HEADERS, END_HEADERS, 1, headers("http", path, metadata))
 
     def _send(self, data):
         try:
@@ -65,8 +74,7 @@ class RawCall:
             self.is_open = False
 
     def _frame(self, kind, flags, stream, payload=b""):
-        self._send(struct.pack(">I", len(payload))[1:] +
-                   struct.pack(">BBI", kind, flags, stream) + payload)
+        self._send(frame(kind, flags, stream, payload))
 
     def send(self, data, end=False):
         """Sends bytes of the request in frames. Returns whether the call stayed
@@ -81,7 +89,7 @@ class RawCall:
             if piece or last:
                 self._send_window -= len(piece)
                 self._connection_window -= len(piece)
-                self._frame(_DATA, _END_STREAM if last else 0, 1, bytes(piece))
+                self._frame(DATA, END_STREAM if last else 0, 1, bytes(piece))
             self.look(0 if room else 0.05)
             if not data:
                 break
@@ -115,9 +123,9 @@ class RawCall:
         kind, flags = self._in[3], self._in[4]
         stream = int.from_bytes(self._in[5:9], "big")
         payload, self._in = self._in[9:9 + length], self._in[9 + length:]
-        if kind == _SETTINGS and not flags & _ACK:
+        if kind == SETTINGS and not flags & _ACK:
             self._take_settings(payload)
-            self._frame(_SETTINGS, _ACK, 0)
+            self._frame(SETTINGS, _ACK, 0)
         elif kind == _PING and not flags & _ACK:
             self._frame(_PING, _ACK, 0, payload)
         elif kind == _WINDOW_UPDATE:
@@ -126,14 +134,14 @@ class RawCall:
                 self._send_window += more
             else:
                 self._connection_window += more
-        elif kind == _DATA:
+        elif kind == DATA:
             self.answer_bytes += length
-        elif kind == _HEADERS and flags & _END_STREAM:
+        elif kind == HEADERS and flags & END_STREAM:
             self.trailers = payload
-        elif kind == _RST_STREAM:
+        elif kind == RST_STREAM:
             self.reset_code = int.from_bytes(payload, "big")
-        if kind in (_RST_STREAM, _GOAWAY) or (kind in (_DATA, _HEADERS) and
-                                              flags & _END_STREAM):
+        if kind in (RST_STREAM, _GOAWAY) or (kind in (DATA, HEADERS) and
+                                              flags & END_STREAM):
             self.is_open = False
         return True
 

