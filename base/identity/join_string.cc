@@ -1,6 +1,8 @@
 #include "base/identity/join_string.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -9,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/codec/crc32c.h"
@@ -36,16 +39,35 @@ absl::Status Wrong(absl::string_view why) {
 }
 
 absl::Status Incomplete() {
-  return Wrong(
-      "is incomplete: it must end with a dot and 8 digits of 0-9 and a-f; copy "
-      "all of it");
+  return absl::OutOfRangeError(
+      "the join string is incomplete: it must end with a dot and 8 digits of "
+      "0-9 and a-f; copy all of it");
 }
 
-std::string RemoveSpace(absl::string_view text) {
+// In UTF-8: spaces that do not break a line, or have no width.
+constexpr absl::string_view kSpaces[] = {
+    "\u00a0", "\u2007", "\u200b", "\u200c", "\u200d",
+    "\u202f", "\u2060", "\ufeff"};
+constexpr absl::string_view kQuotes[] = {
+    "\"", "'", "`", "<", ">", "\u201c", "\u201d", "\u2018", "\u2019",
+    "\u00ab", "\u00bb"};
+
+// Without what mail programs and people add to a string.
+std::string Clean(absl::string_view text) {
   std::string kept;
   std::copy_if(text.begin(), text.end(), std::back_inserter(kept),
                [](unsigned char c) { return !absl::ascii_isspace(c); });
-  return kept;
+  for (const absl::string_view space : kSpaces) {
+    kept = absl::StrReplaceAll(kept, {{space, ""}});
+  }
+  absl::string_view rest = kept;
+  const auto strip = [&rest](absl::string_view quote) {
+    return absl::ConsumePrefix(&rest, quote) ||
+           absl::ConsumeSuffix(&rest, quote);
+  };
+  while (std::any_of(std::begin(kQuotes), std::end(kQuotes), strip)) {
+  }
+  return std::string(rest);
 }
 
 // False if `text` is not what WebSafeBase64Escape makes.
@@ -128,11 +150,16 @@ std::string FormatJoinString(const JoinString& join) {
                       ".", Checksum(token));
 }
 
+bool BeginsJoinString(absl::string_view text) {
+  return absl::StartsWith(Clean(text), kScheme);
+}
+
 absl::StatusOr<JoinString> ParseJoinString(absl::string_view text) {
   if (text.size() > kTextBytesMax) return Wrong("is too long");
-  const std::string kept = RemoveSpace(text);
+  const std::string kept = Clean(text);
   absl::string_view rest = kept;
   if (!absl::ConsumePrefix(&rest, kScheme)) {
+    if (absl::StartsWith(kScheme, kept)) return Incomplete();
     return Wrong("must begin with atoll://");
   }
   const size_t hash = rest.find('#');

@@ -12,7 +12,8 @@
 //   CRC        CRC-32C of "atj1_ID.SECRET.PIN", 8 lower-case hex digits
 //
 // The checksum finds typing errors only: it does not protect from attackers.
-// White space and line breaks, which mail programs insert, do not count.
+// White space and line breaks, which mail programs insert, do not count, nor do
+// no-break spaces, and quotes or <> around the string.
 //
 // Pure. Thread-safe.
 
@@ -47,8 +48,12 @@ bool IsPin(absl::string_view text);
 // Requires: fields as above.
 std::string FormatJoinString(const JoinString& join);
 
-// INVALID_ARGUMENT: `text` is not a join string. The message says which part is
-// wrong, and repeats no part: it may be the secret.
+// True if `text` is a join string, or the beginning of one that has its scheme.
+bool BeginsJoinString(absl::string_view text);
+
+// INVALID_ARGUMENT: `text` is not a join string. OUT_OF_RANGE: nor is it, but
+// more text could complete it. The message says which part is wrong, and repeats
+// no part: it may be the secret.
 absl::StatusOr<JoinString> ParseJoinString(absl::string_view text);
 
 }  // namespace atl

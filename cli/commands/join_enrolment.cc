@@ -1,8 +1,5 @@
 #include "cli/commands/join_enrolment.h"
 
-#include <unistd.h>
-
-#include <iostream>
 #include <string>
 #include <utility>
 
@@ -15,6 +12,7 @@
 #include "base/status/status_macros.h"
 #include "cli/doctor/check_before_join.h"
 #include "cli/enrol/call_gate.h"
+#include "cli/enrol/join_input.h"
 #include "cli/flags/data_cache_flags.h"
 #include "coordinator/client/data_url_client.h"
 
@@ -38,8 +36,8 @@ absl::StatusOr<std::optional<Enrolment>> EnrolIsland(
   ASSIGN_OR_RETURN(const UniqueFd waker, MakeWaker());
   const std::stop_callback end_call(stop, [&] { SetWaker(waker.get()); });
   return FindEnrolment(
-      flags, absl::StrCat(context.state_directory, "/enrolments"), std::cin,
-      ::isatty(STDIN_FILENO) == 1, context.messages(),
+      flags, absl::StrCat(context.state_directory, "/enrolments"),
+      StandardJoinInput(), context.messages(),
       CheckBeforeJoin(
           [&, call = MakeGateCall(context.settings.proxy())](
               GatePeer peer, const v1::GateRequest& request) {

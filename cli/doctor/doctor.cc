@@ -1,10 +1,7 @@
 #include "cli/doctor/doctor.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -22,6 +19,7 @@
 #include "cli/doctor/operator_doctor.h"
 #include "cli/doctor/subject.h"
 #include "cli/doctor/volunteer_doctor.h"
+#include "cli/enrol/join_input.h"
 #include "cli/flags/compute_flags.h"
 #include "cli/flags/data_cache_flags.h"
 #include "cli/flags/lent_flags.h"
@@ -139,7 +137,7 @@ absl::Status Doctor(Context& context, const DoctorOptions& options) {
       spec.gate,
       FindSubject(
           options.subject, absl::StrCat(context.state_directory, "/enrolments"),
-          std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
+          StandardJoinInput(), context.messages(),
           MakeRunGetter(context.settings.proxy(), stopping.get_token())));
   ASSIGN_OR_RETURN(spec.cache_bytes_max, ReadCacheSize(options.data_cache));
   ASSIGN_OR_RETURN(spec.lent, ReadLent(options.lent));

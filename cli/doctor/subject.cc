@@ -65,8 +65,8 @@ std::set<std::string> ListRuns(const std::string& parent) {
 }  // namespace
 
 absl::StatusOr<std::optional<GateSubject>> FindSubject(
-    const SubjectFlags& flags, const std::string& parent, std::istream& input,
-    bool input_is_terminal, std::ostream& messages, const RunGetter& get_run) {
+    const SubjectFlags& flags, const std::string& parent,
+    const JoinInput& input, std::ostream& messages, const RunGetter& get_run) {
   if (!flags.address.empty()) {
     if (!IsJoinString(flags.address)) {
       return UsageError(
@@ -75,7 +75,7 @@ absl::StatusOr<std::optional<GateSubject>> FindSubject(
     }
     ASSIGN_OR_RETURN(
         const JoinString join,
-        ReadJoinString(flags.address, input, input_is_terminal, messages));
+        ReadJoinString(flags.address, input, messages));
     if (!flags.run_id.empty() && flags.run_id != join.run_id) {
       return UsageError(absl::StrCat("the join string is for run ", join.run_id,
                                      ", not for ", flags.run_id),

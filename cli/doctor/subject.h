@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <istream>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -11,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "base/rpc/certificates/tls.h"
 #include "cli/doctor/volunteer_doctor.h"
+#include "cli/enrol/join_input.h"
 
 namespace atl::cli {
 
@@ -31,7 +31,7 @@ struct SubjectFlags {
 // INVALID_ARGUMENT (a usage error): the address is no join string, or several
 // enrolments fit. NOT_FOUND: this machine is not enrolled in the run.
 absl::StatusOr<std::optional<GateSubject>> FindSubject(
-    const SubjectFlags& flags, const std::string& parent, std::istream& input,
-    bool input_is_terminal, std::ostream& messages, const RunGetter& get_run);
+    const SubjectFlags& flags, const std::string& parent, const JoinInput& input,
+    std::ostream& messages, const RunGetter& get_run);
 
 }  // namespace atl::cli

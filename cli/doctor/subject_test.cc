@@ -40,8 +40,7 @@ class SubjectTest : public ::testing::Test {
       const SubjectFlags& flags, const std::string& input = "") const {
     std::istringstream in(input);
     std::ostringstream messages;
-    return FindSubject(flags, parent_, in, /*input_is_terminal=*/false,
-                       messages,
+    return FindSubject(flags, parent_, {in}, messages,
                        [](const std::string& address, const rpc::TlsFiles&,
                           const std::string&) {
                          v1::Run run;

@@ -1,8 +1,5 @@
 // atoll enrol.
-#include <unistd.h>
-
 #include <filesystem>
-#include <iostream>
 #include <memory>
 #include <string>
 
@@ -15,6 +12,7 @@
 #include "cli/enrol/enrol_commands.h"
 #include "cli/enrol/enrolment.h"
 #include "cli/enrol/join_enrolment.h"
+#include "cli/enrol/join_input.h"
 #include "cli/output/error.h"
 #include "cli/output/output.h"
 #include "cli/output/table.h"
@@ -64,7 +62,7 @@ absl::Status Enrol(Context& context, const EnrolOptions& options) {
   }
   ASSIGN_OR_RETURN(
       const JoinString join,
-      ReadJoinString(options.join_string, std::cin, ::isatty(STDIN_FILENO) == 1,
+      ReadJoinString(options.join_string, StandardJoinInput(),
                      context.messages()));
   const std::string parent = std::filesystem::absolute(
       absl::StrCat(context.state_directory, "/enrolments"));

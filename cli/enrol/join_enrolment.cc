@@ -1,48 +1,22 @@
 #include "cli/enrol/join_enrolment.h"
 
-#include <array>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "cli/output/error.h"
 
 namespace atl::cli {
-namespace {
-
-// A mail program may have cut the string into lines.
-constexpr size_t kInputBytesMax = 4096;
-
-// Up to a line end on a terminal, else all of it.
-std::string ReadInput(std::istream& input, bool is_terminal) {
-  std::string text;
-  if (is_terminal) {
-    std::getline(input, text);
-    return text.substr(0, kInputBytesMax);
-  }
-  std::array<char, kInputBytesMax> bytes;
-  input.read(bytes.data(), bytes.size());
-  text.assign(bytes.data(), static_cast<size_t>(input.gcount()));
-  return text;
-}
-
-}  // namespace
-
 bool IsJoinString(const std::string& address) {
-  return address == "-" || absl::StartsWith(address, "atoll://");
+  return address == "-" || BeginsJoinString(address);
 }
 
 absl::StatusOr<JoinString> ReadJoinString(const std::string& address,
-                                          std::istream& input,
-                                          bool input_is_terminal,
+                                          const JoinInput& input,
                                           std::ostream& messages) {
   std::string text = address;
   if (text == "-") {
-    if (input_is_terminal) {
-      messages << "paste the join string and press Enter: " << std::flush;
-    }
-    text = ReadInput(input, input_is_terminal);
+    ASSIGN_OR_RETURN(text, ReadJoinText(input, messages));
   } else {
     messages << "the shell's history keeps the join string: better give -, "
                 "and paste it\n";
@@ -54,8 +28,8 @@ absl::StatusOr<JoinString> ReadJoinString(const std::string& address,
 
 absl::StatusOr<std::optional<Enrolment>> FindEnrolment(
     const JoinRequestFlags& flags, const std::string& parent,
-    std::istream& input, bool input_is_terminal, std::ostream& messages,
-    const GateCall& call, absl::Time now) {
+    const JoinInput& input, std::ostream& messages, const GateCall& call,
+    absl::Time now) {
   if (!IsJoinString(flags.address)) {
     if (!flags.address.empty() || flags.run_id.empty() || flags.has_tls_files) {
       return std::optional<Enrolment>();
@@ -71,8 +45,7 @@ absl::StatusOr<std::optional<Enrolment>> FindEnrolment(
                       "settings` shows where they come from.");
   }
   ASSIGN_OR_RETURN(const JoinString join,
-                   ReadJoinString(flags.address, input, input_is_terminal,
-                                  messages));
+                   ReadJoinString(flags.address, input, messages));
   if (!flags.run_id.empty() && flags.run_id != join.run_id) {
     return UsageError(absl::StrCat("the join string is for run ", join.run_id,
                                    ", not for ", flags.run_id),

@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <istream>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -11,6 +10,7 @@
 #include "absl/time/time.h"
 #include "base/identity/join_string.h"
 #include "cli/enrol/enrolment.h"
+#include "cli/enrol/join_input.h"
 
 namespace atl::cli {
 
@@ -27,12 +27,11 @@ struct JoinRequestFlags {
 // True if `address` is a join string, or says that one is to be read.
 bool IsJoinString(const std::string& address);
 
-// The join string that `address` is or asks to read from `input`, a terminal or
-// a pipe. Requires: IsJoinString(address).
-// INVALID_ARGUMENT (a usage error): it is malformed.
+// The join string that `address` is or asks to read from `input`. Requires:
+// IsJoinString(address).
+// INVALID_ARGUMENT (a usage error): it is malformed. Also ReadJoinText's.
 absl::StatusOr<JoinString> ReadJoinString(const std::string& address,
-                                          std::istream& input,
-                                          bool input_is_terminal,
+                                          const JoinInput& input,
                                           std::ostream& messages);
 
 // Enrols with the join string, or finds the enrolment of an earlier one if the
@@ -42,7 +41,7 @@ absl::StatusOr<JoinString> ReadJoinString(const std::string& address,
 // contradicts it. Also the gate's errors.
 absl::StatusOr<std::optional<Enrolment>> FindEnrolment(
     const JoinRequestFlags& flags, const std::string& parent,
-    std::istream& input, bool input_is_terminal, std::ostream& messages,
-    const GateCall& call, absl::Time now);
+    const JoinInput& input, std::ostream& messages, const GateCall& call,
+    absl::Time now);
 
 }  // namespace atl::cli
