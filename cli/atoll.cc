@@ -17,6 +17,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/flags/flags.h"
 #include "base/flags/spelling.h"
@@ -43,7 +44,14 @@ Environment ReadEnvironment() {
     const std::string text = *entry;
     const size_t equals = text.find('=');
     if (equals == std::string::npos) continue;
-    environment[text.substr(0, equals)] = text.substr(equals + 1);
+    const std::string name = text.substr(0, equals);
+    absl::string_view value = text;
+    value.remove_prefix(equals + 1);
+    // A file's last line end, which a shell or a Secret has kept.
+    if (absl::StartsWith(name, "ATOLL_") && absl::ConsumeSuffix(&value, "\n")) {
+      absl::ConsumeSuffix(&value, "\r");
+    }
+    environment[name] = std::string(value);
   }
   return environment;
 }

@@ -1,9 +1,14 @@
 #include "base/host_port/host_port.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace atl {
 namespace {
@@ -62,8 +67,19 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
   return result;
 }
 
+std::string ToComparedHost(absl::string_view host) {
+  absl::ConsumeSuffix(&host, ".");
+  return absl::AsciiStrToLower(host);
+}
+
 bool IsLoopbackHost(absl::string_view host) {
-  return host == "localhost" || host == "::1" || IsLoopbackV4(host);
+  const std::string name = ToComparedHost(host);
+  in6_addr six;
+  if (::inet_pton(AF_INET6, name.c_str(), &six) == 1) {
+    return IN6_IS_ADDR_LOOPBACK(&six) ||
+           (IN6_IS_ADDR_V4MAPPED(&six) && six.s6_addr[12] == 127);
+  }
+  return name == "localhost" || IsLoopbackV4(name);
 }
 
 std::string JoinHostPort(absl::string_view host, int port) {

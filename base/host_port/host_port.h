@@ -22,7 +22,13 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
 // Formats an address. An IPv6 address gets brackets.
 std::string JoinHostPort(absl::string_view host, int port);
 
-// True for "localhost", 127.0.0.0/8 and ::1.
+// A host in the form in which hosts are compared: lower case, without the dot
+// that may end a name. To be compared, not dialled: with the dot a resolver
+// looks in no other domain.
+std::string ToComparedHost(absl::string_view host);
+
+// True for "localhost", 127.0.0.0/8 (also within IPv6) and ::1, in any form that
+// means the same host.
 bool IsLoopbackHost(absl::string_view host);
 
 }  // namespace atl

@@ -29,14 +29,24 @@ TEST(HostPortTest, RefusesWhatIsNoAddress) {
 }
 
 TEST(HostPortTest, KnowsWhatStaysOnTheMachine) {
-  for (const char* host : {"localhost", "127.0.0.1", "127.1.2.3", "::1"}) {
+  for (const char* host :
+       {"localhost", "localhost.", "LOCALHOST", "LocalHost.", "127.0.0.1",
+        "127.1.2.3", "::1", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1",
+        "::FFFF:7f01:203"}) {
     EXPECT_TRUE(IsLoopbackHost(host)) << host;
   }
   for (const char* host :
        {"", "0.0.0.0", "::", "10.0.0.1", "127.0.0", "127.0.0.1.example",
-        "1270.0.0.1", "127.0.0.256", "localhost.example", "127.0.0.1 "}) {
+        "1270.0.0.1", "127.0.0.256", "localhost.example", "127.0.0.1 ", "localhost..",
+        ".", "::ffff:10.0.0.1", "::127.0.0.1", "::ffff:0:0"}) {
     EXPECT_FALSE(IsLoopbackHost(host)) << host;
   }
+}
+
+TEST(HostPortTest, ADotAtTheEndIsNotAnotherHost) {
+  EXPECT_EQ(ToComparedHost("C.Example.Org."), ToComparedHost("c.example.org"));
+  EXPECT_NE(ToComparedHost("c.example.org"), ToComparedHost("example.org"));
+  EXPECT_EQ(ParseHostPort("c.example.org.:1")->host, "c.example.org.");
 }
 
 TEST(HostPortTest, WritesWhatItReads) {

@@ -53,6 +53,7 @@ bool IsListed(absl::string_view entry, const std::string& host) {
       address.ok() && !absl::StrContains(name, '/')) {
     name = address->host;
   }
+  name = ToComparedHost(name);
   if (name == "*" || name == host) return true;
   if (const auto ip = ParseIp(host)) {
     const std::pair<std::string, std::string> parts =
@@ -96,7 +97,7 @@ bool IsPrintable(absl::string_view text) {
 bool Proxy::Serves(absl::string_view host) const {
   if (address.port == 0 && fault.empty()) return false;
   if (IsLoopbackHost(host)) return false;
-  const std::string name = absl::AsciiStrToLower(host);
+  const std::string name = ToComparedHost(host);
   for (const absl::string_view entry : absl::StrSplit(no_proxy, ',')) {
     if (IsListed(entry, name)) return false;
   }

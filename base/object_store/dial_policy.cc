@@ -3,17 +3,17 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/host_port/host_port.h"
 
 namespace atl {
 namespace {
 
-// As ParseHttpUrl gives hosts.
+// A host of a URL or of --allow-data-host.
 std::string NormalizeHost(absl::string_view host) {
   if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
-  return absl::AsciiStrToLower(host);
+  return ToComparedHost(host);
 }
 
 absl::Status Refused(const HttpUrl& url, absl::string_view what) {
@@ -46,7 +46,7 @@ absl::Status DialPolicy::CheckProxied(const HttpUrl& url) const {
 
 absl::Status DialPolicy::CheckBlock(const HttpUrl& url,
                                     AddressBlock block) const {
-  if (hosts_.contains(url.host) || blocks_.contains(block)) {
+  if (hosts_.contains(NormalizeHost(url.host)) || blocks_.contains(block)) {
     return absl::OkStatus();
   }
   if (block != AddressBlock::kPublic) {

@@ -1,16 +1,20 @@
 #include "cli/run_file/load.h"
 
 #include <algorithm>
-#include <cctype>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <system_error>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/codec/sha256.h"
 #include "base/flags/flags.h"
 #include "base/layout/external_model.h"
+#include "base/layout/ids.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "cli/output/error.h"
 #include "cli/presets/presets.h"
@@ -19,18 +23,9 @@
 namespace atl::cli {
 namespace {
 
-std::string IdFromName(const std::string& name) {
-  std::string id;
-  for (char c : name) {
-    const unsigned char byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte)) {
-      id += static_cast<char>(std::tolower(byte));
-    } else {
-      id += '-';
-    }
-  }
-  return id.substr(0, 63);
-}
+constexpr size_t kDigestDigits = 8;
+// An id has at most 63 characters.
+constexpr size_t kReadableBytesMax = 63 - 1 - kDigestDigits;
 
 // `path`, absolute and without "..". Empty if it is empty.
 std::string Absolute(const std::string& path) {
@@ -39,15 +34,60 @@ std::string Absolute(const std::string& path) {
   return std::filesystem::absolute(path, error).lexically_normal().string();
 }
 
-std::optional<std::string> ReadText(const std::string& path) {
+absl::Status CannotRead(const std::string& path, int error_number) {
+  return WithHint(absl::InvalidArgumentError(
+                      ErrnoToStatus(error_number, path).message()),
+                  "Let this user read it.");
+}
+
+absl::Status NotARunFile(const std::string& path, absl::string_view what) {
+  return WithHint(
+      WithReason(absl::InvalidArgumentError(absl::StrCat(
+                     path, " is ", what, ", and a run file is a regular file")),
+                 "NOT_A_RUN_FILE"),
+      "Write the text to a file, and give its name.");
+}
+
+// NOT_FOUND: there is no such file.
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  if (path == "-") return NotARunFile(path, "the standard input");
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  const std::filesystem::file_status status =
+      std::filesystem::status(path, error);
+  // A name that cannot be looked up has no type.
+  if (status.type() == std::filesystem::file_type::none) {
+    return CannotRead(path, error.value());
+  }
+  if (!std::filesystem::exists(status)) return absl::NotFoundError(path);
+  if (std::filesystem::is_directory(status)) {
+    return NotARunFile(path, "a directory");
+  }
+  if (std::filesystem::is_fifo(status)) return NotARunFile(path, "a pipe");
+  if (!std::filesystem::is_regular_file(status)) {
+    return NotARunFile(path, "a device or a socket");
+  }
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
+  if (!file) return CannotRead(path, errno);
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 }  // namespace
+
+std::string IdFromName(const std::string& name) {
+  if (ValidateId("", name).ok() && name[0] != '-') return name;
+  std::string id;
+  for (const unsigned char c : name) {
+    const bool is_kept = absl::ascii_isalnum(c);
+    if (!is_kept && (id.empty() || id.back() == '-')) continue;
+    id += is_kept ? absl::ascii_tolower(c) : '-';
+  }
+  id = id.substr(0, kReadableBytesMax);
+  if (!id.empty() && id.back() == '-') id.pop_back();
+  return absl::StrCat(
+      id.empty() ? "run" : id, "-",
+      codec::ToHex(codec::ComputeSha256(name)).substr(0, kDigestDigits));
+}
 
 absl::Status ApplyChanges(const RunFileChanges& changes, RunFile* run) {
   if (!changes.run_id.empty()) run->run_id = changes.run_id;
@@ -96,15 +136,17 @@ absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
   options.tensors_path = Absolute(changes.tensors_path);
   const std::filesystem::path file(path);
   options.default_run_id = IdFromName(file.stem().string());
-  std::optional<std::string> text = ReadText(path);
-  if (text.has_value()) {
+  absl::StatusOr<std::string> text = ReadText(path);
+  const std::optional<std::string> preset = FindPreset(path);
+  if (text.ok()) {
     std::error_code error;
     options.directory =
         std::filesystem::absolute(file, error).parent_path().string();
-  } else {
-    text = FindPreset(path);
+  } else if (preset.has_value()) {
+    text = *preset;
   }
-  if (!text.has_value()) {
+  if (!text.ok() && !absl::IsNotFound(text.status())) return text.status();
+  if (!text.ok()) {
     return WithHint(
         WithReason(
             absl::NotFoundError(absl::StrCat("there is no run file ", path,

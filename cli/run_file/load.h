@@ -33,11 +33,16 @@ struct RunFileChanges {
 // a run with data by URL is given data; `run` is then undefined.
 absl::Status ApplyChanges(const RunFileChanges& changes, RunFile* run);
 
+// An id of a run: `name` itself if it may be one. Otherwise other characters
+// become '-', and 8 digits of the name's SHA-256 follow, so that two names never
+// share an id. It never begins with '-'. Pure.
+std::string IdFromName(const std::string& name);
+
 // Reads the run file `path`, or else the preset of that name ("laptop"). The
-// default run id is the file's name without its extension; characters that an
-// id may not have become '-'.
+// default run id is IdFromName of the file's name without its extension.
 //
-// NOT_FOUND: no such file or preset. INVALID_ARGUMENT: as ParseRunFile.
+// NOT_FOUND: no such file or preset. INVALID_ARGUMENT: it cannot be read, or is
+// a directory, a pipe or "-"; or as ParseRunFile.
 absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
                                     const RunFileChanges& changes);
 

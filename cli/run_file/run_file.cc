@@ -523,7 +523,12 @@ void CheckComplete(const std::string& name, const RunFile& run,
                 "data.fingerprint = \"\" if every island has its own data)");
   }
   absl::Status id = ValidateId("run_id", run.run_id);
-  if (!id.ok()) faults->Add(name, id.message());
+  if (!id.ok()) {
+    faults->Add(name, id.message());
+  } else if (run.run_id[0] == '-') {
+    faults->Add(name, absl::StrCat("run_id \"", run.run_id,
+                                   "\" begins with '-', as a flag does"));
+  }
 }
 
 }  // namespace

@@ -166,6 +166,11 @@ absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
   if (!id_status.ok()) {
     violations.insert(violations.begin(),
                       {"run_id", std::string(id_status.message())});
+  } else if (request.run_id()[0] == '-' &&
+             !runs_.contains(request.run_id())) {
+    violations.insert(violations.begin(),
+                      {"run_id",
+                       "begins with '-', as a flag does: choose another id"});
   }
   if (!violations.empty()) return InvalidFields(violations);
   RETURN_IF_ERROR(CheckWritable());
