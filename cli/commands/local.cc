@@ -118,9 +118,9 @@ void AddLocal(flags::Command& app, Context& context) {
   auto pause = std::make_shared<LocalOptions>();
   AddCommand(
       app, context, "pause", "Stop training until `atoll local resume`",
-      "In a strict run the round waits for this island. It leaves another "
-      "run\nafter two minutes and joins it again later. A restart of the "
-      "island ends a pause.\n"
+      "The island leaves the run after two minutes and joins it again later. A\n"
+      "strict run waits for it, and it leaves after the run's lease_duration. A\n"
+      "restart of the island ends a pause.\n"
       "Example:\n  atoll local pause --for 2h",
       pause)
       .Add("--for", pause->pause_for, "Resume after this time: 30m, 2h");

@@ -19,7 +19,7 @@ namespace {
 
 // A mail program may have cut the string into lines.
 constexpr size_t kInputBytesMax = 4096;
-// What was pasted comes without longer pauses.
+// Pasted bytes come without longer pauses.
 constexpr absl::Duration kPasteGap = absl::Milliseconds(200);
 constexpr char kCtrlC = 3;
 constexpr char kCtrlD = 4;
@@ -53,7 +53,7 @@ class QuietTerminal {
     return ::poll(&poll, 1, static_cast<int>(absl::ToInt64Milliseconds(
                                 timeout))) > 0;
   }
-  // The next byte; OUT_OF_RANGE: there is none.
+  // The next byte. OUT_OF_RANGE: the terminal was closed.
   absl::StatusOr<char> Read() const {
     char byte = 0;
     ssize_t count = 0;

@@ -19,7 +19,8 @@ struct JoinInput {
 // The standard input.
 JoinInput StandardJoinInput();
 
-// The text, of a join string or not. Of a pipe: all of it, at most 4096 bytes.
+// The text, which may be no join string. A pipe is read to its end, or to 4096
+// bytes.
 //
 // At a terminal the person is asked for it on `messages`, and it is not shown.
 // A string may have several lines: it is read up to its checksum, or to the

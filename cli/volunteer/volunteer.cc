@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
 #include "cli/output/error.h"
 
 namespace atl::cli {
@@ -28,6 +29,22 @@ std::string Describe(const Decision& decision, absl::TimeZone zone,
   return absl::StrCat(decision.reason, ", until ",
                       absl::FormatTime(is_soon ? "%H:%M" : "%Y-%m-%d %H:%M",
                                        decision.until, zone));
+}
+
+// How long a strict round waits for an island that does nothing.
+absl::Duration LeaseOf(const v1::RunSpec& spec) {
+  const absl::Duration lease = FromProto(spec.schedule().lease_duration());
+  return lease > absl::ZeroDuration() ? lease : absl::Seconds(30);
+}
+
+absl::Status RefusePause() {
+  return WithHint(
+      WithReason(absl::FailedPreconditionError(
+                     "this run is strict: each round waits for all islands, "
+                     "and an island of several processes cannot leave it for a "
+                     "pause"),
+                 "STRICT_RUN"),
+      "`atoll local finish` ends it after its round.");
 }
 
 bool IsAway(const absl::Status& status) {
@@ -148,8 +165,13 @@ absl::Status Volunteer::CheckRun(const v1::RunSpec& spec) {
   run_is_known_ = true;
   in_run_ = true;
   is_strict_ = is_strict;
+  lease_ = LeaseOf(spec);
   retry_reason_.clear();
-  if (decision_.may_train || StaysOnHold()) return absl::OkStatus();
+  if (is_strict_ && !CanLeave() && paused_until_ != absl::InfinitePast()) {
+    LOG(WARNING) << "the pause ends: " << RefusePause().message();
+    paused_until_ = absl::InfinitePast();
+  }
+  if (decision_.may_train || !CanLeave()) return absl::OkStatus();
   leaves_to_pause_ = true;
   return WithReason(absl::CancelledError("paused before the join"),
                     kPausedBeforeJoin);
@@ -161,7 +183,7 @@ bool Volunteer::WaitUntilAllowed(const std::stop_token& stop) {
     MutexLock lock(&mutex_);
     if (stop.stop_requested() || finishing_) return false;
     // The first attempt finds out whether the run accepts the limits.
-    if (!run_is_known_ || decision_.may_train || StaysOnHold()) return true;
+    if (!run_is_known_ || decision_.may_train || !CanLeave()) return true;
     changed_.WaitWithTimeout(&mutex_, options_.look_period);
   }
 }
@@ -234,8 +256,8 @@ void Volunteer::Look() {
     decision_ = decision;
     day_bytes_ = account_.byte_count();
     hold = Describe(decision, options_.zone, now);
-    if (!decision.may_train && run_is_known_ && !StaysOnHold() &&
-        !finishing_ && now - hold_begin_ >= options_.hold_max &&
+    if (!decision.may_train && run_is_known_ && CanLeave() && !finishing_ &&
+        now - hold_begin_ >= HoldMax() &&
         attempt_stop_.stop_possible()) {
       leaves_to_pause_ = true;
       attempt_stop_.request_stop();
@@ -294,6 +316,7 @@ absl::Status Volunteer::Take(const std::string& command, const Json& request) {
   if (finishing_ && (command == "pause" || command == "resume")) {
     return absl::FailedPreconditionError("the island is finishing");
   }
+  if (command == "pause" && is_strict_ && !CanLeave()) return RefusePause();
   if (command == "pause") {
     const auto seconds = request.find("seconds");
     const double span = seconds != request.end() && seconds->is_number()
@@ -328,8 +351,10 @@ LocalStatus Volunteer::Status() const {
     status.state = "paused";
     status.reason = is_paused ? kPausedByUser : decision_.reason;
     status.until = is_paused ? paused_until_ : decision_.until;
-    // A strict run waits for this island.
-    if (is_strict_) status.reason += "; the round waits for this island";
+    if (is_strict_ && attempt_stop_.stop_possible()) {
+      absl::StrAppend(&status.reason, "; the round waits for this island, for ",
+                      absl::FormatDuration(HoldMax()), " at most");
+    }
   } else if (!retry_reason_.empty()) {
     status.state = "waiting";
     status.reason = retry_reason_;

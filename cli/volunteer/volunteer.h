@@ -1,7 +1,8 @@
 // A volunteer's island: it runs while the machine's limits and its user allow
 // it, and reports its state. A pause first holds the island, which stays a
 // member. After `hold_max` the island leaves, so that others do not wait for
-// it, and joins again later. In a strict run it stays, and the round waits.
+// it, and joins again later. A strict round waits for it: there it leaves after
+// the run's lease_duration, as long as the round waits for a silent island.
 //
 // Thread-safe.
 
@@ -39,7 +40,8 @@ struct VolunteerOptions {
   std::string directory;
   Limits limits;
   absl::TimeZone zone = absl::LocalTimeZone();
-  // A held island leaves after so long, unless the run is strict.
+  // A held island leaves a run that is not strict after so long. Infinite: it
+  // cannot leave, and refuses its user's pause in a strict run.
   absl::Duration hold_max = absl::Minutes(2);
   // How often the limits are looked at.
   absl::Duration look_period = absl::Seconds(2);
@@ -86,9 +88,12 @@ class Volunteer {
   absl::Status CheckRun(const v1::RunSpec& spec);
   // Takes in a command. INVALID_ARGUMENT, FAILED_PRECONDITION: it is refused.
   absl::Status Take(const std::string& command, const Json& request);
-  // False: a held island leaves after a while.
-  bool StaysOnHold() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return is_strict_ || options_.hold_max == absl::InfiniteDuration();
+  bool CanLeave() const {
+    return options_.hold_max < absl::InfiniteDuration();
+  }
+  // A held island leaves after so long.
+  absl::Duration HoldMax() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return CanLeave() && is_strict_ ? lease_ : options_.hold_max;
   }
   absl::StatusOr<worker::IslandProgress> RunOnce(
       const worker::RunIslandOptions& island, const Attempt& attempt);
@@ -122,6 +127,7 @@ class Volunteer {
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
   bool run_is_known_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_strict_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Duration lease_ ABSL_GUARDED_BY(mutex_);  // The run's.
   std::string retry_reason_ ABSL_GUARDED_BY(mutex_);  // Not empty: it waits.
   // Stops the running attempt; nostopstate: none runs.
   std::stop_source attempt_stop_ ABSL_GUARDED_BY(mutex_){std::nostopstate};

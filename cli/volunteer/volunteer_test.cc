@@ -93,25 +93,61 @@ TEST_F(VolunteerTest, AStrictRunRefusesHours) {
   EXPECT_EQ(GetReason(end.status()), "STRICT_RUN");
 }
 
-TEST_F(VolunteerTest, InAStrictRunAPauseKeepsTheMembership) {
+TEST_F(VolunteerTest, AStrictRunBoundsAPauseByItsLease) {
+  v1::RunSpec spec = Spec(v1::TIMING_STRICT);
+  // 1000 looks at the clock.
+  spec.mutable_schedule()->mutable_lease_duration()->set_seconds(300'000);
   const auto end = Run([&](const worker::RunIslandOptions& once)
                            -> absl::StatusOr<worker::IslandProgress> {
-    EXPECT_TRUE(once.check_run(Spec(v1::TIMING_STRICT)).ok());
+    EXPECT_TRUE(once.check_run(spec).ok());
+    if (attempt_count_ == 2) return worker::IslandProgress();
     EXPECT_EQ(Ask({{"command", "status"}})["state"], "starting");
-    const Json paused = Ask({{"command", "pause"}});
+    const Json paused = Ask({{"command", "pause"}, {"seconds", 600'000}});
     EXPECT_EQ(paused["state"], "paused");
     EXPECT_EQ(paused["reason"],
-              "atoll local pause; the round waits for this island");
-    for (int i = 0; i < 100; ++i) volunteer_->Look();
-    EXPECT_EQ(once.control->Get().hold, "atoll local pause");
+              "atoll local pause; the round waits for this island, for "
+              "83h20m at most");
     EXPECT_FALSE(once.stop.stop_requested());
+    WaitForStop(once.stop);
+    EXPECT_GE(look_count_, 1000);
+    return worker::IslandProgress();
+  });
+  EXPECT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(attempt_count_, 2) << "it joins again after the pause";
+  EXPECT_GE(look_count_, 2000);
+}
+
+TEST_F(VolunteerTest, AResumedPauseKeepsTheMembershipOfAStrictRun) {
+  v1::RunSpec spec = Spec(v1::TIMING_STRICT);
+  spec.mutable_schedule()->mutable_lease_duration()->set_seconds(3'000'000'000);
+  const auto end = Run([&](const worker::RunIslandOptions& once)
+                           -> absl::StatusOr<worker::IslandProgress> {
+    EXPECT_TRUE(once.check_run(spec).ok());
+    Ask({{"command", "pause"}});
+    EXPECT_EQ(once.control->Get().hold, "atoll local pause");
     Ask({{"command", "resume"}});
-    volunteer_->Look();
     EXPECT_EQ(once.control->Get().hold, "");
+    EXPECT_FALSE(once.stop.stop_requested());
     return worker::IslandProgress();
   });
   EXPECT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(attempt_count_, 1);
+}
+
+TEST_F(VolunteerTest, AnIslandThatCannotLeaveAStrictRunDoesNotPause) {
+  options_.hold_max = absl::InfiniteDuration();
+  const auto end = Run([&](const worker::RunIslandOptions& once)
+                           -> absl::StatusOr<worker::IslandProgress> {
+    // The run is not known yet.
+    EXPECT_EQ(Ask({{"command", "pause"}})["state"], "paused");
+    EXPECT_TRUE(once.check_run(Spec(v1::TIMING_STRICT)).ok());
+    volunteer_->Look();
+    EXPECT_EQ(once.control->Get().hold, "");
+    EXPECT_EQ(GetReason(volunteer_->Handle({{"command", "pause"}}).status()),
+              "STRICT_RUN");
+    return worker::IslandProgress();
+  });
+  EXPECT_TRUE(end.ok()) << end.status();
 }
 
 TEST_F(VolunteerTest, APauseForAWhileLeavesAndJoinsAgain) {

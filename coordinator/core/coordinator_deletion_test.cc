@@ -318,6 +318,16 @@ TEST_F(CoordinatorDeletionTest, ARunThatWasNeverPlacedLeavesNothing) {
   EXPECT_EQ(DeleteCode("one"), absl::StatusCode::kNotFound);
 }
 
+TEST_F(CoordinatorDeletionTest, NoNewRunsIdLooksLikeAFlag) {
+  v1::CreateRunRequest request;
+  *request.mutable_spec() = SimpleSpec();
+  request.set_run_id("-one");
+  const absl::Status status = core_.CreateRun(request, now_, "u1").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  request.set_run_id("one-");
+  EXPECT_TRUE(core_.CreateRun(request, now_, "u1").ok());
+}
+
 TEST_F(CoordinatorDeletionTest, AFullCoordinatorSaysHowToMakeRoom) {
   v1::CreateRunRequest request;
   *request.mutable_spec() = SimpleSpec();

@@ -449,7 +449,7 @@ UNITS = {
         "machine_use_test": ":machine_use",
         "transfer_account": "//base/io:private_directory //base/object_store //base/status //cli/ca:ca_files //worker/api:run_data @nlohmann_json",
         "transfer_account_test": "//base/io:private_directory //base/object_store //cli/ca:ca_files :transfer_account",
-        "volunteer": "//base/obs:log //base/status //base/sync:mutex //cli/output //cli/output:error //proto:run_proto //worker/api:run_island :limits :local_status :transfer_account @nlohmann_json",
+        "volunteer": "//base/obs:log //base/status //base/sync:mutex //base/time:proto_time //cli/output //cli/output:error //proto:run_proto //worker/api:run_island :limits :local_status :transfer_account @nlohmann_json",
         "volunteer_flags": "//base/flags //base/status //cli/flags:lent_flags //cli/output:error //cli/units :limits",
         "volunteer_flags_test": "//base/flags //cli/output:error :volunteer_flags",
         "volunteer_test": "//cli/output:error //cli/volunteer //cli:interrupt @nlohmann_json",

@@ -43,6 +43,19 @@ class CoordinatorDrainTest(DrainTest):
         self.assertEqual(self.drain_after_each_commit("coordinator"),
                          self.reference())
 
+    def test_a_terminal_that_closes_drains_each_program(self):
+        cluster = self.cluster
+        cluster.start_service()
+        cluster.create_run(self.run_values(
+            {"schedule": {"round_count": 1000000}}))
+        cluster.start_islands()
+        cluster.wait_commits(1)
+        for name, code in (("island-0", 12), ("server-0", 0),
+                           ("coordinator", 0)):
+            process = cluster.processes[name]
+            process.signal(signal.SIGHUP)
+            self.assertEqual(process.wait(), code, process.tail())
+
     def test_streams_end_with_what_a_caller_waits_out(self):
         cluster = self.cluster
         member = toy.start(cluster)[0]

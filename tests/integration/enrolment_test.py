@@ -3,11 +3,13 @@
 
 import json
 import os
+import pty
 import re
 import signal
 import socket
 import ssl
 import struct
+import subprocess
 
 import grpc
 
@@ -67,6 +69,52 @@ class EnrolmentTest(gated.GatedTest):
         # The secret is nowhere but in the string.
         certificate = self.enrolled("volunteer-0")
         self.assertEqual(os.stat(certificate.key).st_mode & 0o777, 0o600)
+
+    def test_a_wrapped_string_is_pasted_at_a_terminal(self):
+        self.start()
+        self.create_run()
+        string = self.token()
+        terminal, child = pty.openpty()
+        process = subprocess.Popen(
+            [processes.binary(processes.CLI), "doctor", "-", "-o", "json"],
+            stdin=child, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True, text=True, env={
+                **os.environ, "XDG_STATE_HOME": os.path.join(
+                    self.cluster.directory, "state")})
+        try:
+            prompt = ""
+            while not prompt.endswith("press Enter: "):
+                prompt += process.stderr.read(1)
+                self.assertIsNone(process.poll(), prompt)
+            os.write(terminal, ("<%s\r\r%s\r%s>\rexit\r" % (
+                string[:40], string[40:90], string[90:])).encode())
+            out, _ = process.communicate(timeout=wait.PATIENCE_S)
+            checks = {c["id"]: c["result"]
+                      for c in json.loads(out)["data"]["checks"]}
+            self.assertNotIn("FAILED", [checks.get("gate"),
+                                        checks.get("token")])
+            # Nothing was shown, and nothing is left for a shell.
+            for end in (terminal, child):
+                os.set_blocking(end, False)
+                with self.assertRaises(BlockingIOError):
+                    os.read(end, 1)
+        finally:
+            process.kill()
+            process.communicate()
+            os.close(terminal)
+            os.close(child)
+
+    def test_a_lost_join_string_is_told(self):
+        self.start()
+        self.create_run()
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = self.cluster.run_cli("token", "create", "--run", "run",
+                                        check=1, stdout=full)
+        self.assertRegex(done.stderr,
+                         r"token [a-z0-9]{12} exists, but its join string")
+        token_id = re.search(r"atoll token revoke ([a-z0-9]{12})",
+                             done.stderr).group(1)
+        self.cluster.run_cli("token", "revoke", token_id, check=0)
 
     def test_it_needs_no_string_the_next_time(self):
         cluster = self.cluster

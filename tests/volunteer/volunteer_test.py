@@ -112,7 +112,8 @@ class VolunteerTest(cluster_module.IntegrationTest):
         cluster = self.cluster
         cluster.start_service()
         cluster.create_run(self.run_values(
-            _ENDLESS, {"schedule": {"island_count_min": 2, "min_quorum": 2}}))
+            _ENDLESS, {"schedule": {"island_count_min": 2, "min_quorum": 2,
+                                    "lease_duration": "1h"}}))
         kitchen = self.island()
         self.island(island_id="attic")
         cluster.wait_commits(1)
@@ -136,6 +137,7 @@ class VolunteerTest(cluster_module.IntegrationTest):
         step = self.status("--island", "kitchen")["step"]
         shown = cluster.run_cli("run", "show", "run", check=0).stdout
         self.assertIn("for kitchen since ", shown)
+        self.assertIn("kitchen does not train: paused by its user\n", shown)
         self.assertEqual(self.status("--island", "kitchen")["step"], step)
         self.assertEqual(cluster.run_state().commit_seq, state.commit_seq)
 
@@ -147,6 +149,31 @@ class VolunteerTest(cluster_module.IntegrationTest):
                     {c.island_id for c in after.contributions
                      if c.outcome == cluster_module.MERGED},
                     {"kitchen", "attic"})
+
+    def test_a_strict_run_goes_on_without_an_island_that_stays_paused(self):
+        cluster = self.cluster
+        cluster.start_service()
+        cluster.create_run(self.run_values(
+            _ENDLESS, {"schedule": {"island_count_min": 2, "min_quorum": 1,
+                                    "lease_duration": "5s"}}))
+        self.island()
+        self.island(island_id="attic")
+        cluster.wait_commits(1)
+        self.local("pause", "--island", "kitchen")
+
+        def merged_alone(island_ids):
+            cluster.check_alive()
+            last = cluster.rounds()[-1]
+            return {c.island_id for c in last.contributions
+                    if c.outcome == cluster_module.MERGED} == island_ids
+
+        wait.until("the run goes on without kitchen",
+                   lambda: merged_alone({"attic"}))
+        self.assertEqual(
+            self.status("--island", "kitchen")["reason"], "atoll local pause")
+        self.local("resume", "--island", "kitchen")
+        wait.until("kitchen is back",
+                   lambda: merged_alone({"kitchen", "attic"}))
 
     def test_several_islands_are_told_apart(self):
         cluster = self.cluster

@@ -80,7 +80,10 @@ bool IslandLoop::LacksDataToFinish() const {
 }
 
 Action IslandLoop::WaitOnHold() const {
-  return Wait(absl::StrCat("paused by its user: ", hold_));
+  Action action = Wait(absl::StrCat("paused by its user: ", hold_));
+  // Without the reason, which is the user's own.
+  action.hindrance = "paused by its user";
+  return action;
 }
 
 std::optional<Action> IslandLoop::NextEnd() const {

@@ -840,6 +840,7 @@ TEST_F(IslandLoopTest, OnHoldItPushesAndPullsButTakesNoStep) {
   EXPECT_EQ(NextLine(), "wait");
   EXPECT_EQ(loop_.Next().reason,
             "paused by its user: someone uses this machine");
+  EXPECT_EQ(loop_.Next().hindrance, "paused by its user");
   loop_.OnHold("");
   EXPECT_EQ(Trace(2), "train 1 @1:4; contribute #1 x2 [0,8) f0 v0");
   loop_.OnHold("pause");

@@ -498,10 +498,11 @@ class Cluster:
     def security_flags(self, name):
         return self._security.flags(name) if self._security else []
 
-    def run_cli(self, *arguments, check=None):
+    def run_cli(self, *arguments, **options):
+        """`options` as of processes.run_cli."""
         return processes.run_cli(
             *arguments, "--coordinator", self.coordinator_address,
-            *self.security_flags("cli"), check=check)
+            *self.security_flags("cli"), **options)
 
     @property
     def coordinator(self):

@@ -148,10 +148,11 @@ def init_coordinator(data_dir, *arguments, root=None, prefix=(), seen=None):
 
 
 def run_cli(*arguments, timeout=wait.PATIENCE_S, env=None, check=None, cwd=None,
-            text_in=None):
+            text_in=None, stdout=subprocess.PIPE):
     """Runs the `atoll` command to its end; returns CompletedProcess (text).
 
     `check`: the expected exit status; None: any. `text_in`: its input.
+    `stdout`: a file for its output.
     """
     environment = {k: v for k, v in os.environ.items()
                    if not k.startswith("ATOLL_")}
@@ -159,13 +160,13 @@ def run_cli(*arguments, timeout=wait.PATIENCE_S, env=None, check=None, cwd=None,
     environment.update(env or {})
     done = subprocess.run(
         [binary(CLI)] + [str(a) for a in arguments], input=text_in or "",
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=stdout, stderr=subprocess.PIPE, text=True,
         # Generated text may be any bytes.
         errors="surrogateescape", timeout=timeout, env=environment, cwd=cwd)
     if check is not None and done.returncode != check:
         raise AssertionError("atoll %s: exit %d, not %d\nstdout: %s\nstderr: %s"
                              % (" ".join(map(str, arguments)), done.returncode,
-                                check, done.stdout[-2000:], done.stderr[-2000:]))
+                                check, (done.stdout or "")[-2000:], done.stderr[-2000:]))
     return done
 
 
