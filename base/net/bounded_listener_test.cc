@@ -9,11 +9,11 @@
 #include <cerrno>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/time/clock.h"
 #include "base/net/socket.h"
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
@@ -80,7 +80,7 @@ class BoundedListenerTest : public ::testing::Test {
   }
 
   void AwaitCount(int count) {
-    while (listener_->count() != count) absl::SleepFor(absl::Milliseconds(1));
+    while (listener_->count() != count) std::this_thread::yield();
   }
 
   Owner owner_;

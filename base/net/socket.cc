@@ -215,7 +215,9 @@ absl::StatusOr<std::vector<UniqueFd>> ListenAt(const addrinfo& list,
   return absl::FailedPreconditionError(absl::StrCat(
       ErrnoToStatus(error, absl::StrCat("cannot listen on ", Text(address)))
           .message(),
-      "; `ss -ltnp` shows which program has a port"));
+      error == EADDRINUSE
+          ? ": the port is taken; `ss -ltnp` shows which program has it"
+          : "; `ss -ltnp` shows which program has a port"));
 }
 
 }  // namespace

@@ -40,22 +40,36 @@ std::string KeyOf(const grpc::ServerContextBase& context) {
 // gRPC destroys it with the call.
 class CallGuard::Call : public grpc::experimental::Interceptor {
  public:
-  Call(CallQuota& quota, std::string key)
-      : quota_(quota), key_(std::move(key)) {
-    if (!key_.empty()) quota_.Begin(key_, SystemClock().Now());
-  }
+  Call(CallGuard& guard, const grpc::ServerContextBase& context)
+      : guard_(guard), context_(context) {}
   ~Call() override {
-    if (!key_.empty()) quota_.End(key_, SystemClock().Now());
+    if (!key_.empty()) guard_.quota_.End(key_, SystemClock().Now());
   }
 
   void Intercept(
       grpc::experimental::InterceptorBatchMethods* methods) override {
+    // Before this the context of a synchronous method has no call.
+    if (methods->QueryInterceptionHookPoint(
+            InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
+      Begin();
+    }
     methods->Proceed();
   }
 
  private:
-  CallQuota& quota_;
-  const std::string key_;
+  void Begin() {
+    if (!key_.empty()) return;
+    key_ = KeyOf(context_);
+    const std::string peer = context_.peer();
+    // In plaintext a peer cannot show who it is: each connection counts by
+    // itself.
+    guard_.listener_->Prove(peer, key_.empty() ? peer : key_);
+    if (!key_.empty()) guard_.quota_.Begin(key_, SystemClock().Now());
+  }
+
+  CallGuard& guard_;
+  const grpc::ServerContextBase& context_;
+  std::string key_;  // The quota's, once the call counts there.
 };
 
 class CallGuard::Factory
@@ -65,13 +79,7 @@ class CallGuard::Factory
 
   grpc::experimental::Interceptor* CreateServerInterceptor(
       ServerRpcInfo* info) override {
-    const grpc::ServerContextBase& context = *info->server_context();
-    std::string key = KeyOf(context);
-    const std::string peer = context.peer();
-    // In plaintext a peer cannot show who it is: each connection counts by
-    // itself.
-    guard_.listener_->Prove(peer, key.empty() ? peer : key);
-    return new Call(guard_.quota_, std::move(key));
+    return new Call(guard_, *info->server_context());
   }
 
  private:

@@ -132,7 +132,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
   auto server = std::unique_ptr<RpcServer>(new RpcServer);
   ASSIGN_OR_RETURN(server->listener_,
                    net::BoundedListener::Listen(
-                       {.address = host_port, .limits = FindLimits()}));
+                       {.address = host_port,
+                        .limits = FindLimits(),
+                        .first_bytes_max = spec.handshake_timeout}));
   server->guard_ = std::make_shared<CallGuard>(server->listener_);
   ASSIGN_OR_RETURN(auto credentials,
                    MakeCredentials(spec.listener, server->guard_));

@@ -69,7 +69,8 @@ class RpcServer {
     int receive_window_bytes = 0;
     // A connection must complete TLS and send HTTP/2's first frame within this
     // time, or it is closed. gRPC's own bound is two minutes, and keepalive
-    // begins only after TLS.
+    // begins only after TLS. Not shorter for the first byte: a client without
+    // a call in progress may leave a new connection alone between two attempts.
     absl::Duration handshake_timeout = absl::Seconds(20);
     // Counts the calls; null: nothing does. Must outlive the server.
     Metrics* metrics = nullptr;

@@ -301,7 +301,7 @@ class CliTest(cluster_module.IntegrationTest):
                  "a parameter server's"),
                 (processes.COORDINATOR,
                  ["--data-dir=" + a_file, "--listen=127.0.0.1:0"], CONFLICT,
-                 a_file + " has no coordinator's log"),
+                 a_file + " is no directory"),
                 (processes.SERVER, [*server, "--server-id=server-0",
                                     "--data-dir=" + of_server], CONFLICT,
                  "another process"),
