@@ -135,9 +135,13 @@ class VolunteerTest(cluster_module.IntegrationTest):
 
         state = wait.until("the round waits for kitchen alone", held)
         step = self.status("--island", "kitchen")["step"]
-        shown = cluster.run_cli("run", "show", "run", check=0).stdout
+        # The next heartbeat says why.
+        shown = wait.until(
+            "the operator sees who paused it", lambda: [
+                text for text in [
+                    cluster.run_cli("run", "show", "run", check=0).stdout]
+                if "kitchen does not train: paused by its user\n" in text])[0]
         self.assertIn("for kitchen since ", shown)
-        self.assertIn("kitchen does not train: paused by its user\n", shown)
         self.assertEqual(self.status("--island", "kitchen")["step"], step)
         self.assertEqual(cluster.run_state().commit_seq, state.commit_seq)
 
