@@ -104,7 +104,11 @@ void BoundedListener::Stop() {
   if (thread_.joinable()) thread_.join();
   listening_.clear();
   MutexLock lock(&mutex_);
-  while (!silent_.empty()) Forget(silent_.front().second);
+  for (const auto& [until, id] : silent_) {
+    const auto found = open_.find(id);
+    if (found != open_.end() && found->second.waits) Forget(id);
+  }
+  silent_.clear();
 }
 
 void BoundedListener::Prove(Id id, const std::string& name) {
