@@ -71,7 +71,7 @@ class CallGuard::Call : public grpc::experimental::Interceptor {
     // itself.
     guard_.listener_->Prove(peer, key.empty() ? peer : key);
     if (!key.empty()) Count(key);
-    // What gRPC itself answers has no guarded handler.
+    // gRPC itself answers these calls.
     if (guard_.check_ != nullptr && !guard_.guarded_.contains(method_) &&
         !guard_.Check(call_, method_).ok()) {
       call_.TryCancel();

@@ -77,7 +77,7 @@ class GuardedHandler : public MethodHandler {
   }
 
   static void Refuse(const HandlerParameter& call, const absl::Status& status) {
-    // Whatever the method is to the peer: only a status goes to it.
+    // The peer receives a status alone, which ends a call of any kind.
     grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::ByteBuffer>
         handler([&status](grpc::CallbackServerContext*) {
           return new Refusal(status);

@@ -1,8 +1,7 @@
 // A listener's side of mutual TLS: the handshake, with the newest certificate.
 //
 // A peer without a valid certificate of a CA of --tls-ca or --tls-island-ca
-// cannot finish it. What a certificate is worth is decided at each call
-// (caller_check.h).
+// cannot finish it. Each call then checks the certificate (caller_check.h).
 
 #pragma once
 
