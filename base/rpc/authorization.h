@@ -6,9 +6,9 @@
 //     operator, island, server, reader, coordinator or gate; ID matches
 //     [a-z0-9-]{1,63} (X.509 limits the whole name to 64 bytes).
 //
-// Under TLS, gRPC's authentication step checks every call before its handler
-// (base/rpc/server_credentials.h). So a handler cannot forget the check.
-// Handlers check whose objects a role may touch: CheckActsFor.
+// Under TLS every call is checked before its handler (base/rpc/call_guard.h). So
+// a handler cannot forget the check. Handlers check whose objects a role may
+// touch: CheckActsFor.
 //
 // Pure except the functions of a running call. Thread-safe.
 
@@ -38,8 +38,8 @@ struct Caller {
 absl::StatusOr<Caller> ParseCommonName(absl::string_view common_name);
 
 // OK if `role` may call `method` ("/atoll.v1.RunService/GetRun").
-// PERMISSION_DENIED: it may not, or the method is not in the table. No details:
-// gRPC's authentication step sends only code and message.
+// PERMISSION_DENIED: it may not, or the method is not in the table. Without
+// details: so callers tell it from a refusal by a handler (proto/ERRORS.md).
 absl::Status CheckRole(absl::string_view method, Role role);
 
 // The caller of a running call.

@@ -4,13 +4,15 @@
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/obs/log.h"
+#include "base/rpc/authorization.h"
+#include "base/rpc/guarded_service.h"
+#include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "grpc/grpc_security_constants.h"
-#include "grpcpp/server_context.h"
+#include "grpcpp/generic/async_generic_service.h"
 
 namespace atl::rpc {
 namespace {
@@ -18,21 +20,16 @@ namespace {
 using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::ServerRpcInfo;
 
-std::string KeyOf(absl::string_view certificate_pem) {
-  std::string digest(SHA256_DIGEST_LENGTH, '\0');
-  SHA256(reinterpret_cast<const unsigned char*>(certificate_pem.data()),
-         certificate_pem.size(),
-         reinterpret_cast<unsigned char*>(digest.data()));
-  return digest;
-}
-
 // Empty without TLS.
-std::string KeyOf(const grpc::ServerContextBase& context) {
-  const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
+std::string KeyOf(const grpc::ServerContextBase& call) {
+  const std::shared_ptr<const grpc::AuthContext> auth = call.auth_context();
   if (auth == nullptr || !auth->IsPeerAuthenticated()) return "";
   const auto pems = auth->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
   if (pems.size() != 1) return "";
-  return KeyOf(absl::string_view(pems[0].data(), pems[0].size()));
+  std::string digest(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const unsigned char*>(pems[0].data()),
+         pems[0].size(), reinterpret_cast<unsigned char*>(digest.data()));
+  return digest;
 }
 
 }  // namespace
@@ -40,10 +37,13 @@ std::string KeyOf(const grpc::ServerContextBase& context) {
 // gRPC destroys it with the call.
 class CallGuard::Call : public grpc::experimental::Interceptor {
  public:
-  Call(CallGuard& guard, const grpc::ServerContextBase& context)
-      : guard_(guard), context_(context) {}
+  Call(CallGuard& guard, ServerRpcInfo& info)
+      : guard_(guard), call_(*info.server_context()), method_(info.method()) {}
   ~Call() override {
-    if (!key_.empty()) guard_.quota_.End(key_, SystemClock().Now());
+    if (!key_.empty()) guard_.quota_.End(key_, outcome_, SystemClock().Now());
+    if (!is_excess_) return;
+    MutexLock lock(&guard_.mutex_);
+    guard_.excess_.erase(&call_);
   }
 
   void Intercept(
@@ -53,23 +53,57 @@ class CallGuard::Call : public grpc::experimental::Interceptor {
             InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
       Begin();
     }
+    // A synchronous method's context cannot be asked here.
+    if (methods->QueryInterceptionHookPoint(
+            InterceptionHookPoints::POST_RECV_CLOSE) &&
+        dynamic_cast<const grpc::CallbackServerContext*>(&call_) != nullptr &&
+        call_.IsCancelled()) {
+      outcome_ = CallQuota::Outcome::kGivenUp;
+    }
     methods->Proceed();
   }
 
  private:
   void Begin() {
-    if (!key_.empty()) return;
-    key_ = KeyOf(context_);
-    const std::string peer = context_.peer();
+    const std::string key = KeyOf(call_);
+    const std::string peer = call_.peer();
     // In plaintext a peer cannot show who it is: each connection counts by
     // itself.
-    guard_.listener_->Prove(peer, key_.empty() ? peer : key_);
-    if (!key_.empty()) guard_.quota_.Begin(key_, SystemClock().Now());
+    guard_.listener_->Prove(peer, key.empty() ? peer : key);
+    if (!key.empty()) Count(key);
+    // gRPC itself answers these calls.
+    if (guard_.check_ != nullptr && !guard_.guarded_.contains(method_) &&
+        !guard_.Check(call_, method_).ok()) {
+      call_.TryCancel();
+    }
+  }
+
+  void Count(const std::string& key) {
+    const CallQuota::Answer answer =
+        guard_.quota_.Start(key, SystemClock().Now());
+    if (answer == CallQuota::Answer::kAdmitted) {
+      key_ = key;
+      return;
+    }
+    {
+      MutexLock lock(&guard_.mutex_);
+      guard_.excess_.insert(&call_);
+      is_excess_ = true;
+    }
+    if (answer == CallQuota::Answer::kAbusive) {
+      LOG(WARNING) << GetCallerName(call_)
+                   << " opens calls faster than they end: its connections "
+                      "are shut";
+      guard_.listener_->Shut(key);
+    }
   }
 
   CallGuard& guard_;
-  const grpc::ServerContextBase& context_;
-  std::string key_;  // The quota's, once the call counts there.
+  const grpc::ServerContextBase& call_;
+  const absl::string_view method_;
+  std::string key_;  // The quota's, if the call counts there.
+  CallQuota::Outcome outcome_ = CallQuota::Outcome::kDone;
+  bool is_excess_ = false;
 };
 
 class CallGuard::Factory
@@ -79,31 +113,50 @@ class CallGuard::Factory
 
   grpc::experimental::Interceptor* CreateServerInterceptor(
       ServerRpcInfo* info) override {
-    return new Call(guard_, *info->server_context());
+    return new Call(guard_, *info);
   }
 
  private:
   CallGuard& guard_;
 };
 
-absl::Status CallGuard::Admit(absl::string_view certificate_pem,
-                              absl::string_view name) {
-  const std::string key = KeyOf(certificate_pem);
-  const CallQuota::Answer answer = quota_.Start(key, SystemClock().Now());
-  if (answer == CallQuota::Answer::kAdmitted) return absl::OkStatus();
-  if (answer == CallQuota::Answer::kAbusive) {
-    LOG(WARNING) << name << " opens calls faster than they end: its "
-                 << "connections are shut";
-    listener_->Shut(key);
+absl::StatusOr<std::unique_ptr<grpc::Service>> CallGuard::Guard(
+    grpc::Service& service) {
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<GuardedService> guarded,
+      GuardedService::Make(service, [this](const grpc::ServerContextBase& call,
+                                           absl::string_view method) {
+        return Check(call, method);
+      }));
+  for (const std::string& method : MethodNames(service)) {
+    guarded_.insert(method);
   }
-  return absl::ResourceExhaustedError(
-      absl::StrCat(name, " has ", CallQuota::kOpenMax,
-                   " calls open at this port; end some"));
+  return guarded;
 }
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 CallGuard::MakeInterceptors() {
   return std::make_unique<Factory>(*this);
+}
+
+absl::Status CallGuard::Check(const grpc::ServerContextBase& call,
+                              absl::string_view method) const {
+  {
+    MutexLock lock(&mutex_);
+    if (excess_.contains(&call)) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(GetCallerName(call), " has ", CallQuota::kOpenMax,
+                       " calls open at this port; end some"));
+    }
+  }
+  const std::shared_ptr<const grpc::AuthContext> peer = call.auth_context();
+  if (peer == nullptr || check_ == nullptr) {
+    return absl::UnauthenticatedError("a call without a certificate");
+  }
+  const bool is_unknown =
+      dynamic_cast<const grpc::GenericCallbackServerContext*>(&call) != nullptr;
+  return is_unknown ? check_->CheckCertificate(*peer)
+                    : check_->Check(*peer, method);
 }
 
 }  // namespace atl::rpc

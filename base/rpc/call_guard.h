@@ -1,34 +1,51 @@
-// Guards one port against callers who open calls faster than they end, and
-// tells the port's listener whose a connection is.
+// Guards one port: nothing of a call runs before its caller was checked, and no
+// caller has more calls open than its bound. Tells the port's listener whose a
+// connection is.
+//
+//   a call of                 is checked by            and refused with
+//   a guarded service         its handler              the check's status
+//   gRPC's health service     the interceptor          CANCELLED
+//   a method of no service    the interceptor; any     CANCELLED; otherwise
+//                             role                     UNIMPLEMENTED by gRPC
+//
+// In plaintext there is nothing to check: every caller is an operator.
 //
 // Thread-safe.
 
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/net/bounded_listener.h"
 #include "base/rpc/call_quota.h"
+#include "base/rpc/caller_check.h"
+#include "base/sync/mutex.h"
+#include "grpcpp/impl/service_type.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/server_interceptor.h"
 
 namespace atl::rpc {
 
 class CallGuard {
  public:
-  explicit CallGuard(std::shared_ptr<net::BoundedListener> listener)
-      : listener_(std::move(listener)) {}
+  // `check`: null in plaintext.
+  CallGuard(std::shared_ptr<net::BoundedListener> listener,
+            std::shared_ptr<CallerCheck> check)
+      : listener_(std::move(listener)), check_(std::move(check)) {}
 
-  // A call of the caller `name`, with this certificate, comes to the
-  // authentication step.
-  // RESOURCE_EXHAUSTED: it has too many.
-  absl::Status Admit(absl::string_view certificate_pem,
-                     absl::string_view name);
+  // The service to register in the place of `service`, which must outlive it.
+  // The guard must too. Before the server starts.
+  // INTERNAL: as GuardedService::Make.
+  absl::StatusOr<std::unique_ptr<grpc::Service>> Guard(grpc::Service& service);
 
-  // Follows the calls of a server from their handlers on. The guard must
-  // outlive the server.
+  // Counts the calls of a server. The guard must outlive the server.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
   MakeInterceptors();
 
@@ -36,8 +53,19 @@ class CallGuard {
   class Call;
   class Factory;
 
+  // OK if the call may be answered. `method` is as its service names it.
+  absl::Status Check(const grpc::ServerContextBase& call,
+                     absl::string_view method) const;
+
   const std::shared_ptr<net::BoundedListener> listener_;
+  const std::shared_ptr<CallerCheck> check_;
   CallQuota quota_;
+  absl::flat_hash_set<std::string> guarded_;  // Methods; fixed before calls.
+
+  mutable Mutex mutex_;
+  // Calls beyond their caller's bound, until they end.
+  absl::flat_hash_set<const grpc::ServerContextBase*> excess_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::rpc

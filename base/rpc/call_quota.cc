@@ -16,31 +16,24 @@ CallQuota::Answer CallQuota::Start(absl::string_view certificate,
   if (uses_.size() >= kRememberedMax) RemoveIdle(now);
   Use& use = uses_[certificate];
   Forget(use, now);
-  if (use.in_handlers + use.before_handlers >= kOpenMax) {
+  // A part of a call is forgotten too: the bound holds whole calls.
+  if (use.open + use.given_up > kOpenMax - 1) {
     return ++use.refused_count % kRefusedMax == 0 ? Answer::kAbusive
                                                   : Answer::kRefused;
   }
-  ++use.before_handlers;
-  // While lost calls are forgotten, a flood is admitted one by one.
-  if (use.in_handlers + use.before_handlers < kOpenMax / 2) {
-    use.refused_count = 0;
-  }
+  ++use.open;
+  // While given-up calls are forgotten, a flood is admitted one by one.
+  if (use.open + use.given_up < kOpenMax / 2) use.refused_count = 0;
   return Answer::kAdmitted;
 }
 
-void CallQuota::Begin(absl::string_view certificate, absl::Time now) {
+void CallQuota::End(absl::string_view certificate, Outcome outcome,
+                    absl::Time now) {
   MutexLock lock(&mutex_);
   Use& use = uses_[certificate];
   Forget(use, now);
-  use.before_handlers = std::max(0.0, use.before_handlers - 1);
-  ++use.in_handlers;
-}
-
-void CallQuota::End(absl::string_view certificate, absl::Time now) {
-  MutexLock lock(&mutex_);
-  Use& use = uses_[certificate];
-  Forget(use, now);
-  --use.in_handlers;
+  --use.open;
+  if (outcome == Outcome::kGivenUp) ++use.given_up;
 }
 
 size_t CallQuota::count() const {
@@ -51,15 +44,14 @@ size_t CallQuota::count() const {
 void CallQuota::Forget(Use& use, absl::Time now) {
   const double seconds =
       std::max(0.0, absl::ToDoubleSeconds(now - use.time));
-  use.before_handlers =
-      std::max(0.0, use.before_handlers - kForgottenPerSecond * seconds);
+  use.given_up = std::max(0.0, use.given_up - kForgottenPerSecond * seconds);
   use.time = now;
 }
 
 void CallQuota::RemoveIdle(absl::Time now) {
   absl::erase_if(uses_, [now](auto& entry) {
     Forget(entry.second, now);
-    return entry.second.in_handlers == 0 && entry.second.before_handlers == 0;
+    return entry.second.open == 0 && entry.second.given_up == 0;
   });
 }
 

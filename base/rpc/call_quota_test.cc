@@ -9,15 +9,18 @@ namespace atl::rpc {
 namespace {
 
 using Answer = CallQuota::Answer;
+using Outcome = CallQuota::Outcome;
 
 const absl::Time kBegin = absl::FromUnixSeconds(1'000'000);
 
-// How many of `count` calls at `now` are admitted.
-int Admitted(CallQuota& quota, const char* certificate, int count,
-             absl::Time now) {
+// How many of `count` calls at `now`, each given up at once, are admitted.
+int AdmittedOfFlood(CallQuota& quota, const char* certificate, int count,
+                    absl::Time now) {
   int admitted = 0;
   for (int i = 0; i < count; ++i) {
-    admitted += quota.Start(certificate, now) == Answer::kAdmitted ? 1 : 0;
+    if (quota.Start(certificate, now) != Answer::kAdmitted) continue;
+    quota.End(certificate, Outcome::kGivenUp, now);
+    ++admitted;
   }
   return admitted;
 }
@@ -26,8 +29,7 @@ TEST(CallQuotaTest, CallsThatEndDoNotCount) {
   CallQuota quota;
   for (int i = 0; i < 10 * CallQuota::kOpenMax; ++i) {
     ASSERT_EQ(quota.Start("a", kBegin), Answer::kAdmitted);
-    quota.Begin("a", kBegin);
-    quota.End("a", kBegin);
+    quota.End("a", Outcome::kDone, kBegin);
   }
 }
 
@@ -35,28 +37,35 @@ TEST(CallQuotaTest, OpenCallsAreBoundedForEachCertificate) {
   CallQuota quota;
   for (int i = 0; i < CallQuota::kOpenMax; ++i) {
     ASSERT_EQ(quota.Start("a", kBegin), Answer::kAdmitted);
-    quota.Begin("a", kBegin);
   }
   // However long they are open.
   const absl::Time later = kBegin + absl::Hours(1);
   EXPECT_EQ(quota.Start("a", later), Answer::kRefused);
   EXPECT_EQ(quota.Start("b", later), Answer::kAdmitted);
-  quota.End("a", later);
+  quota.End("a", Outcome::kDone, later);
   EXPECT_EQ(quota.Start("a", later), Answer::kAdmitted);
 }
 
-TEST(CallQuotaTest, CallsThatNeverBeginAreForgottenSlowly) {
+TEST(CallQuotaTest, GivenUpCallsAreForgottenSlowly) {
   CallQuota quota;
-  EXPECT_EQ(Admitted(quota, "a", 100'000, kBegin), CallQuota::kOpenMax);
-  EXPECT_EQ(Admitted(quota, "a", 100'000, kBegin + absl::Seconds(1)),
+  EXPECT_EQ(AdmittedOfFlood(quota, "a", 100'000, kBegin), CallQuota::kOpenMax);
+  EXPECT_EQ(AdmittedOfFlood(quota, "a", 100'000, kBegin + absl::Seconds(1)),
             CallQuota::kForgottenPerSecond);
-  EXPECT_EQ(Admitted(quota, "a", 100'000, kBegin + absl::Hours(1)),
+  EXPECT_EQ(AdmittedOfFlood(quota, "a", 100'000, kBegin + absl::Hours(1)),
             CallQuota::kOpenMax);
+}
+
+TEST(CallQuotaTest, ACallerThatGivesUpNowAndThenIsNotRefused) {
+  CallQuota quota;
+  for (int i = 0; i < 10 * CallQuota::kOpenMax; ++i) {
+    ASSERT_EQ(
+        AdmittedOfFlood(quota, "a", 1, kBegin + i * absl::Milliseconds(20)), 1);
+  }
 }
 
 TEST(CallQuotaTest, NamesTheAbusive) {
   CallQuota quota;
-  Admitted(quota, "a", CallQuota::kOpenMax, kBegin);
+  AdmittedOfFlood(quota, "a", CallQuota::kOpenMax, kBegin);
   for (int i = 1; i < CallQuota::kRefusedMax; ++i) {
     ASSERT_EQ(quota.Start("a", kBegin), Answer::kRefused) << i;
   }
@@ -69,8 +78,7 @@ TEST(CallQuotaTest, ForgetsCertificatesWithoutCalls) {
     const std::string certificate = std::to_string(i);
     const absl::Time now = kBegin + i * absl::Seconds(1);
     ASSERT_EQ(quota.Start(certificate, now), Answer::kAdmitted);
-    quota.Begin(certificate, now);
-    quota.End(certificate, now);
+    quota.End(certificate, Outcome::kDone, now);
   }
   EXPECT_LE(quota.count(), 4096);
 }

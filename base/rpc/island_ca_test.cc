@@ -27,20 +27,25 @@ namespace atl::rpc {
 namespace {
 
 // GetRun returns the scope of its caller.
-class ScopeService : public v1::RunService::Service {
+class ScopeService : public v1::RunService::CallbackService {
  public:
-  grpc::Status GetRun(grpc::ServerContext* context,
-                      const v1::GetRunRequest* request,
-                      v1::GetRunResponse* response) override {
+  grpc::ServerUnaryReactor* GetRun(grpc::CallbackServerContext* context,
+                                   const v1::GetRunRequest*,
+                                   v1::GetRunResponse* response) override {
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     const auto caller = GetCaller(*context);
-    if (!caller.ok()) return ToGrpc(caller.status());
+    if (!caller.ok()) {
+      reactor->Finish(ToGrpc(caller.status()));
+      return reactor;
+    }
     const RunScope& scope = caller->scope;
     response->mutable_run()->set_run_id(absl::StrCat(
         RoleName(caller->role), " ", caller->id, " of ",
         scope.any ? "any" : absl::StrJoin(scope.run_ids, ","), scope.cluster_id,
         scope.enrolled() ? "/" : "", scope.run_uid));
     response->mutable_run()->set_run_uid(GetCertificateSha256(*context));
-    return grpc::Status::OK;
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
   }
 };
 

@@ -4,16 +4,19 @@
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/host_port/host_port.h"
 #include "base/rpc/call_metrics.h"
+#include "base/rpc/caller_check.h"
 #include "base/rpc/frames.h"
 #include "base/rpc/grpc_library.h"
+#include "base/rpc/guarded_service.h"
+#include "base/rpc/reflection_service.h"
 #include "base/rpc/server_credentials.h"
 #include "base/status/status_macros.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
@@ -25,6 +28,9 @@ namespace {
 // Connections of a port, and those whose peer has shown no certificate yet.
 constexpr int kConnectionCountMax = 8192;
 constexpr int kStrangerCountMax = 1024;
+// Bytes of one read of a socket.
+constexpr int kControlReadBytesMax = 32 << 10;
+constexpr int kBulkReadBytesMax = 128 << 10;
 constexpr absl::Duration kConnectionGraceMax = absl::Minutes(1);
 // Threads of synchronous handlers.
 constexpr int kThreadCountMax = 64;
@@ -35,22 +41,6 @@ constexpr absl::Duration kStopGrace = absl::Milliseconds(200);
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
-}
-
-void InitPluginsOnce() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    grpc::EnableDefaultHealthCheckService(true);
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  });
-}
-
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeCredentials(
-    const ListenerOptions& options, std::shared_ptr<CallGuard> guard) {
-  if (options.tls.empty()) return grpc::InsecureServerCredentials();
-  return MakeServerCredentials(
-      options.tls, absl::StrCat("the listener on ", options.address),
-      std::move(guard));
 }
 
 void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
@@ -68,6 +58,10 @@ void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
                                spec.receive_window_bytes);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   }
+  // A whole read is parsed before any call of it can be refused.
+  builder.AddChannelArgument(
+      GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE,
+      spec.receive_window_bytes > 0 ? kBulkReadBytesMax : kControlReadBytesMax);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytesMax);
   const absl::Duration age = spec.listener.connection_age_max;
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(age));
@@ -85,6 +79,19 @@ void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+}
+
+// All services of a port whose own ones are `services`.
+std::vector<std::string> ServiceNames(
+    const std::vector<grpc::Service*>& services) {
+  std::set<std::string> names = {"grpc.health.v1.Health",
+                                 "grpc.reflection.v1alpha.ServerReflection"};
+  for (const grpc::Service* service : services) {
+    for (const std::string& method : MethodNames(*service)) {
+      names.insert(method.substr(1, method.rfind('/') - 1));
+    }
+  }
+  return {names.begin(), names.end()};
 }
 
 // As many connections as descriptors allow: each takes two.
@@ -135,18 +142,36 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
                        {.address = host_port,
                         .limits = FindLimits(),
                         .first_bytes_max = spec.handshake_timeout}));
-  server->guard_ = std::make_shared<CallGuard>(server->listener_);
-  ASSIGN_OR_RETURN(auto credentials,
-                   MakeCredentials(spec.listener, server->guard_));
-  InitPluginsOnce();
+  std::shared_ptr<CallerCheck> check;
+  std::shared_ptr<grpc::ServerCredentials> credentials =
+      grpc::InsecureServerCredentials();
+  if (!spec.listener.tls.empty()) {
+    ASSIGN_OR_RETURN(
+        check,
+        CallerCheck::Open(
+            spec.listener.tls,
+            absl::StrCat("the listener on ", spec.listener.address)));
+    credentials = MakeServerCredentials(check);
+  }
+  server->guard_ = std::make_unique<CallGuard>(server->listener_, check);
+  static std::once_flag once;
+  std::call_once(once, grpc::EnableDefaultHealthCheckService, true);
   grpc::ServerBuilder builder;
   SetLimits(spec, builder);
   server->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       credentials);
-  for (grpc::Service* service : spec.services) {
-    builder.RegisterService(service);
+  std::vector<grpc::Service*> services = spec.services;
+  server->reflection_ = MakeReflectionService(ServiceNames(services));
+  services.push_back(server->reflection_.get());
+  for (grpc::Service*& service : services) {
+    if (check == nullptr) break;
+    ASSIGN_OR_RETURN(std::unique_ptr<grpc::Service> guarded,
+                     server->guard_->Guard(*service));
+    service = guarded.get();
+    server->guarded_.push_back(std::move(guarded));
   }
+  for (grpc::Service* service : services) builder.RegisterService(service);
   std::vector<
       std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
       interceptors;

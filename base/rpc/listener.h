@@ -1,10 +1,9 @@
 // A listening port with its gRPC services.
 //
 // Plaintext is the default on loopback. Off loopback a listener starts only
-// with mutual TLS or an explicit --insecure. Under TLS every call is checked
-// against the role table (base/rpc/authorization.h) before its handler runs,
-// and new connections use the TLS files as they are then
-// (base/rpc/server_credentials.h).
+// with mutual TLS or an explicit --insecure. Under TLS every call's certificate
+// and role are checked before its handler runs (base/rpc/call_guard.h), and new
+// connections use the TLS files as they are then.
 //
 //   RpcServer::Spec spec;
 //   spec.listener.address = "127.0.0.1:0";
@@ -58,7 +57,8 @@ class RpcServer {
  public:
   struct Spec {
     ListenerOptions listener;
-    // Registered in this order; each must outlive the server.
+    // Registered in this order; each must outlive the server. Under TLS all
+    // their methods must have callback handlers.
     std::vector<grpc::Service*> services;
     // Largest message, either way.
     int message_bytes_max = kControlMessageBytesMax;
@@ -82,6 +82,7 @@ class RpcServer {
   // INVALID_ARGUMENT: as CheckListener, or a TLS file does not match.
   // NOT_FOUND: a TLS file cannot be read.
   // FAILED_PRECONDITION: the port cannot be bound.
+  // INTERNAL: under TLS, a method's calls cannot be checked.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const Spec& spec);
 
   ~RpcServer();
@@ -107,7 +108,10 @@ class RpcServer {
 
   // Accepts connections and hands them to gRPC, which does all else.
   std::shared_ptr<net::BoundedListener> listener_;
-  std::shared_ptr<CallGuard> guard_;
+  std::unique_ptr<CallGuard> guard_;
+  std::unique_ptr<grpc::Service> reflection_;
+  // Under TLS, what stands for the services.
+  std::vector<std::unique_ptr<grpc::Service>> guarded_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   int port_ = 0;

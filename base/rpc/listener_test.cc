@@ -31,32 +31,44 @@ namespace atl::rpc {
 namespace {
 
 // GetRun returns the name of its caller.
-class RunServiceDouble : public v1::RunService::Service {
+class RunServiceDouble : public v1::RunService::CallbackService {
  public:
-  grpc::Status GetRun(grpc::ServerContext* context,
-                      const v1::GetRunRequest* request,
-                      v1::GetRunResponse* response) override {
-    ++call_count;
-    if (request->run_id() == "fail") {
-      return ToGrpc(InvalidFields({{"run_id", "is \"fail\""}}));
-    }
-    const auto caller = GetCaller(*context);
-    if (!caller.ok()) return ToGrpc(caller.status());
-    if (request->run_id() == "name") {
-      response->mutable_run()->set_run_id(GetCallerName(*context));
-      return grpc::Status::OK;
-    }
-    response->mutable_run()->set_run_id(
-        absl::StrCat(RoleName(caller->role), "/", caller->id));
-    return grpc::Status::OK;
+  grpc::ServerUnaryReactor* GetRun(grpc::CallbackServerContext* context,
+                                   const v1::GetRunRequest* request,
+                                   v1::GetRunResponse* response) override {
+    return Finish(*context, Answer(*context, *request, *response));
   }
-  grpc::Status CreateRun(grpc::ServerContext*, const v1::CreateRunRequest*,
-                         v1::CreateRunResponse*) override {
-    ++call_count;
-    return grpc::Status::OK;
+  grpc::ServerUnaryReactor* CreateRun(grpc::CallbackServerContext* context,
+                                      const v1::CreateRunRequest*,
+                                      v1::CreateRunResponse*) override {
+    return Finish(*context, grpc::Status::OK);
   }
 
   std::atomic<int> call_count{0};
+
+ private:
+  grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext& context,
+                                   const grpc::Status& status) {
+    ++call_count;
+    grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
+    reactor->Finish(status);
+    return reactor;
+  }
+
+  static grpc::Status Answer(const grpc::CallbackServerContext& context,
+                             const v1::GetRunRequest& request,
+                             v1::GetRunResponse& response) {
+    if (request.run_id() == "fail") {
+      return ToGrpc(InvalidFields({{"run_id", "is \"fail\""}}));
+    }
+    const auto caller = GetCaller(context);
+    if (!caller.ok()) return ToGrpc(caller.status());
+    response.mutable_run()->set_run_id(
+        request.run_id() == "name"
+            ? GetCallerName(context)
+            : absl::StrCat(RoleName(caller->role), "/", caller->id));
+    return grpc::Status::OK;
+  }
 };
 
 class ListenerTest : public ::testing::Test {

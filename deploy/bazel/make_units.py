@@ -20,8 +20,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^">]+)[">]', re.M)
 _LIBRARIES = {
     'benchmark/': '@benchmark', 'CLI/': '@cli11', 'curl/': '@curl',
     'expat.h': '@expat', 'google/protobuf/': '@protobuf',
-    'grpcpp/ext/': '@grpc//:grpc++_reflection', 'grpc/': '@grpc//:grpc++',
-    'grpcpp/': '@grpc//:grpc++', 'hwy/': '@highway',
+    'grpc/': '@grpc//:grpc++', 'grpcpp/': '@grpc//:grpc++', 'hwy/': '@highway',
     'microhttpd.h': '@microhttpd', 'nlohmann/': '@nlohmann_json',
     'oneapi/': '@onednn', 'openssl/ssl.h': '@openssl//:ssl',
     'openssl/': '@openssl//:crypto', 'prometheus/': '@prometheus_cpp',

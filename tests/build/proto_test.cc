@@ -3,7 +3,6 @@
 #include "atoll_test/note.pb.h"
 #include "atoll_test/note_service.grpc.pb.h"
 #include "atoll_test/note_service.pb.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 
@@ -23,7 +22,6 @@ class EchoService final : public NoteService::CallbackService {
 
 TEST(ProtoTest, ServesAGeneratedServiceInProcess) {
   EchoService service;
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   builder.RegisterService(&service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();

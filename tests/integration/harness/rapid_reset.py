@@ -5,7 +5,6 @@ until all streams are sent or the connection ends.
 """
 
 import select
-import socket
 import ssl
 import struct
 
@@ -21,17 +20,9 @@ def send(address, certificate, path, streams, with_message):
 
     `with_message`: each has a whole empty request, so that a call without
     streams comes to its handler too."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.load_cert_chain(certificate.cert, certificate.key)
-    context.set_alpn_protocols(["h2"])
-    host, port = address.rsplit(":", 1)
     headers = raw_http2.headers("https", path)
     try:
-        plain = socket.create_connection((host, int(port)),
-                                         timeout=wait.PATIENCE_S)
-        with context.wrap_socket(plain) as connection:
+        with raw_http2.connect(address, certificate) as connection:
             connection.sendall(raw_http2.PREFACE +
                                raw_http2.frame(raw_http2.SETTINGS, 0, 0))
             connection.setblocking(False)

@@ -1,12 +1,13 @@
 """One gRPC call over a bare socket, frame by frame.
 
 A gRPC library always sends whole messages and always reads. This does neither
-unless told to, like a malicious or dead peer. Plaintext; one stream per
-connection; no thread.
+unless told to, like a malicious or dead peer. One stream per connection; no
+thread.
 """
 
 import select
 import socket
+import ssl
 import struct
 
 from harness import wait
@@ -26,7 +27,8 @@ def message(payload, compressed=False):
 
 def _header(name, value):
     # HPACK: a literal without indexing, with a literal name.
-    name, value = name.encode(), value.encode()
+    name, value = (part if isinstance(part, bytes) else part.encode()
+                   for part in (name, value))
     assert len(name) < 127 and len(value) < 127
     return b"\0%c%b%c%b" % (len(name), name, len(value), value)
 
@@ -44,16 +46,32 @@ def headers(scheme, path, metadata=()):
         ("content-type", "application/grpc")] + list(metadata))
 
 
+def connect(address, certificate=None):
+    """A socket; with a certificate it speaks TLS, and checks no server."""
+    host, port = address.rsplit(":", 1)
+    plain = socket.create_connection((host, int(port)),
+                                     timeout=wait.PATIENCE_S)
+    if certificate is None:
+        return plain
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(certificate.cert, certificate.key)
+    context.set_alpn_protocols(["h2"])
+    return context.wrap_socket(plain)
+
+
 class RawCall:
     """`path`: "/atoll.v1.ParameterService/PullParameters".
 
+    `certificate`: a client's, for TLS (harness/certificates.py).
     `window`: total bytes of answers to accept. Nothing is acknowledged, so the
     server may not send more.
     """
 
-    def __init__(self, address, path, metadata=(), window=65535):
-        host, port = address.rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)), timeout=wait.PATIENCE_S)
+    def __init__(self, address, path, metadata=(), window=65535,
+                 certificate=None):
+        self._socket = connect(address, certificate)
         self._in = b""
         self._send_window = 65535  # Of the stream; the connection's is larger.
         self._connection_window = 65535
@@ -65,7 +83,8 @@ class RawCall:
         self._send(PREFACE)
         self._frame(SETTINGS, 0, 0, struct.pack(
             ">HI", _INITIAL_WINDOW_SIZE, window))
-        self._frame(HEADERS, END_HEADERS, 1, headers("http", path, metadata))
+        self._frame(HEADERS, END_HEADERS, 1, headers(
+            "https" if certificate else "http", path, metadata))
 
     def _send(self, data):
         try:
@@ -99,8 +118,11 @@ class RawCall:
         """Reads the received bytes; waits for them at most `timeout` seconds.
         Returns whether the call is open."""
         while self.is_open:
-            ready, _, _ = select.select([self._socket], [], [], timeout)
-            if not ready:
+            # TLS may hold bytes that the socket no longer shows.
+            held = getattr(self._socket, "pending", int)()
+            ready, _, _ = select.select([self._socket], [], [],
+                                        0 if held else timeout)
+            if not ready and not held:
                 break
             timeout = 0
             try:

@@ -1,0 +1,263 @@
+#include "base/rpc/call_guard.h"
+
+#include <atomic>
+#include <filesystem>
+#include <future>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "atoll/v1/parameter_service.grpc.pb.h"
+#include "atoll/v1/run_service.grpc.pb.h"
+#include "base/rpc/call.h"
+#include "base/rpc/channel.h"
+#include "base/rpc/listener.h"
+#include "base/rpc/testing/health.h"
+#include "base/rpc/testing/test_certificates.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "gtest/gtest.h"
+
+namespace atl::rpc {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Minutes(2);
+
+// Reads messages up to the end.
+class Drain
+    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  Drain() { StartRead(&message_); }
+  void OnReadDone(bool ok) override {
+    if (ok) return StartRead(&message_);
+    Finish(grpc::Status::OK);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  grpc::ByteBuffer message_;
+};
+
+// Sends nothing.
+class Empty : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  Empty() { Finish(grpc::Status::OK); }
+  void OnDone() override { delete this; }
+};
+
+class ParameterServiceDouble
+    : public v1::ParameterService::WithRawCallbackMethod_PushOuterGradient<
+          v1::ParameterService::WithRawCallbackMethod_PullParameters<
+              v1::ParameterService::WithCallbackMethod_ImportParameters<
+                  v1::ParameterService::WithCallbackMethod_PullKept<
+                      v1::ParameterService::Service>>>> {
+ public:
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
+  PushOuterGradient(grpc::CallbackServerContext*) override {
+    ++call_count;
+    return new Drain;
+  }
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* PullParameters(
+      grpc::CallbackServerContext*, const grpc::ByteBuffer*) override {
+    ++call_count;
+    return new Empty;
+  }
+
+  std::atomic<int> call_count{0};
+};
+
+class RunServiceDouble : public v1::RunService::CallbackService {
+ public:
+  grpc::ServerUnaryReactor* GetRun(grpc::CallbackServerContext* context,
+                                   const v1::GetRunRequest* request,
+                                   v1::GetRunResponse* response) override {
+    ++call_count;
+    response->mutable_run()->set_run_id(request->run_id());
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  std::atomic<int> call_count{0};
+};
+
+using PushStream = grpc::ClientReaderWriter<v1::PushOuterGradientRequest,
+                                            v1::PushOuterGradientResponse>;
+
+class CallGuardTest : public ::testing::Test {
+ protected:
+  CallGuardTest() : directory_(MakeDirectory()), authority_(directory_) {
+    RpcServer::Spec spec;
+    spec.listener.tls = authority_.Issue("atoll:server:s-0");
+    spec.services = {&parameters_, &runs_};
+    server_ = RpcServer::Start(spec).value();
+    server_->SetServing(true);
+  }
+
+  static std::string MakeDirectory() {
+    const std::string path =
+        ::testing::TempDir() + "/" +
+        ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::create_directories(path);
+    return path;
+  }
+
+  std::shared_ptr<grpc::Channel> Dial(const std::string& common_name) {
+    ChannelOptions options;
+    options.tls = authority_.Issue(common_name);
+    options.peer_role = Role::kServer;
+    return MakeChannel(server_->address(), options).value();
+  }
+
+  static absl::StatusOr<v1::GetRunResponse> GetRun(
+      const std::shared_ptr<grpc::Channel>& channel) {
+    v1::GetRunRequest request;
+    request.set_run_id("spring");
+    return Call(*v1::RunService::NewStub(channel),
+                &v1::RunService::Stub::GetRun, request,
+                CallOptions{kPatience, "", "server"});
+  }
+
+  // A method of any kind, with one message of these bytes.
+  static grpc::StatusCode CallAny(const std::shared_ptr<grpc::Channel>& channel,
+                                  const std::string& method,
+                                  const std::string& bytes = "") {
+    grpc::GenericStub stub(channel);
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    const grpc::Slice slice(bytes);
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::ByteBuffer response;
+    std::promise<grpc::StatusCode> code;
+    stub.UnaryCall(&context, method, {}, &request, &response,
+                   [&](const grpc::Status& status) {
+                     code.set_value(status.error_code());
+                   });
+    return code.get_future().get();
+  }
+
+  const std::string directory_;
+  TestAuthority authority_;
+  ParameterServiceDouble parameters_;
+  RunServiceDouble runs_;
+  std::unique_ptr<RpcServer> server_;
+};
+
+TEST_F(CallGuardTest, HandsPermittedCallsOnWhole) {
+  const auto island = Dial("atoll:island:attic");
+  const auto run = GetRun(island);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->run().run_id(), "spring");
+  const auto stub = v1::ParameterService::NewStub(island);
+  grpc::ClientContext context;
+  const auto push = stub->PushOuterGradient(&context);
+  EXPECT_TRUE(push->Write({}));
+  push->WritesDone();
+  EXPECT_TRUE(push->Finish().ok());
+  grpc::ClientContext pull_context;
+  v1::PullParametersResponse response;
+  const auto pull = stub->PullParameters(&pull_context, {});
+  EXPECT_FALSE(pull->Read(&response));
+  EXPECT_TRUE(pull->Finish().ok());
+  EXPECT_EQ(parameters_.call_count, 2);
+  // gRPC's answer to what cannot be parsed.
+  EXPECT_EQ(CallAny(island, "/atoll.v1.RunService/GetRun", "\xff"),
+            grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(runs_.call_count, 1);
+}
+
+TEST_F(CallGuardTest, EveryKindOfMethodIsRefusedWithItsReason) {
+  const auto gate = Dial("atoll:gate:g-0");
+  for (const char* method : {"/atoll.v1.ParameterService/PushOuterGradient",
+                             "/atoll.v1.ParameterService/PullParameters",
+                             "/atoll.v1.ParameterService/ImportParameters",
+                             "/atoll.v1.ParameterService/PullKept",
+                             "/atoll.v1.RunService/GetRun",
+                             "/atoll.v1.RunService/DeleteRun"}) {
+    // Nothing of a refused message is parsed.
+    for (const char* bytes : {"", "\xff"}) {
+      EXPECT_EQ(CallAny(gate, method, bytes),
+                grpc::StatusCode::PERMISSION_DENIED)
+          << method;
+    }
+  }
+  EXPECT_EQ(CallAny(Dial("somebody"), "/atoll.v1.RunService/GetRun"),
+            grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(parameters_.call_count, 0);
+  EXPECT_EQ(runs_.call_count, 0);
+  EXPECT_EQ(GetRun(gate).status().message(),
+            "the role gate may not call /atoll.v1.RunService/GetRun");
+}
+
+TEST_F(CallGuardTest, GrpcItselfAnswersOnlyCallersThatCount) {
+  const auto gate = Dial("atoll:gate:g-0");
+  EXPECT_TRUE(CheckServing(gate, kPatience).ok());
+  EXPECT_EQ(CallAny(gate, "/atoll.v1.RunService/None"),
+            grpc::StatusCode::UNIMPLEMENTED);
+  const auto stranger = Dial("somebody");
+  EXPECT_EQ(CheckServing(stranger, kPatience).code(),
+            absl::StatusCode::kCancelled);
+  EXPECT_EQ(CallAny(stranger, "/atoll.v1.RunService/None"),
+            grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(
+      CallAny(stranger,
+              "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"),
+      grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_F(CallGuardTest, CallsOfACertificateAreBounded) {
+  const auto island = Dial("atoll:island:attic");
+  const auto stub = v1::ParameterService::NewStub(island);
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<PushStream>> streams;
+  const auto push = [&] {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    streams.push_back(stub->PushOuterGradient(contexts.back().get()));
+    streams.back()->Write({});
+  };
+  while (parameters_.call_count < CallQuota::kOpenMax) {
+    const int before = parameters_.call_count;
+    push();
+    while (parameters_.call_count == before) std::this_thread::yield();
+  }
+  const auto run = GetRun(island);
+  EXPECT_EQ(run.status().code(), absl::StatusCode::kResourceExhausted)
+      << run.status();
+  EXPECT_EQ(run.status().message(),
+            "island:attic has 256 calls open at this port; end some");
+  EXPECT_EQ(CheckServing(island, kPatience).code(),
+            absl::StatusCode::kCancelled);
+  // Others have a bound of their own.
+  EXPECT_TRUE(GetRun(Dial("atoll:island:cellar")).ok());
+  streams.back()->WritesDone();
+  EXPECT_TRUE(streams.back()->Finish().ok());
+  absl::Status status = GetRun(island).status();
+  // gRPC tells of a call's end before it ends the call.
+  while (absl::IsResourceExhausted(status)) status = GetRun(island).status();
+  EXPECT_TRUE(status.ok()) << status;
+  for (const auto& context : contexts) context->TryCancel();
+  for (const auto& stream : streams) {
+    if (stream != streams.back()) stream->Finish();
+  }
+}
+
+TEST_F(CallGuardTest, AServiceWhoseCallsCannotBeCheckedDoesNotStart) {
+  v1::RunService::Service synchronous;
+  v1::RunService::WithGenericMethod_GetRun<v1::RunService::CallbackService>
+      generic;
+  v1::RunService::AsyncService asynchronous;
+  for (grpc::Service* service :
+       std::initializer_list<grpc::Service*>{&synchronous, &generic,
+                                             &asynchronous}) {
+    RpcServer::Spec spec;
+    spec.listener.tls = authority_.Issue("atoll:coordinator:c");
+    spec.services = {service};
+    EXPECT_EQ(RpcServer::Start(spec).status().code(),
+              absl::StatusCode::kInternal);
+  }
+}
+
+}  // namespace
+}  // namespace atl::rpc

@@ -1,0 +1,198 @@
+#include "base/rpc/caller_check.h"
+
+#include <openssl/sha.h>
+#include <openssl/x509v3.h>
+
+#include <optional>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/obs/log.h"
+#include "base/rpc/certificates/x509.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+#include "grpc/grpc_security_constants.h"
+
+namespace atl::rpc {
+namespace {
+
+// How often calls look whether the files have changed.
+constexpr absl::Duration kLookEvery = absl::Seconds(1);
+
+// Certificates whose answer is remembered. To parse one takes up to 1 ms.
+constexpr size_t kRememberedMax = 65536;
+
+std::vector<std::string> AllValues(const grpc::AuthContext& peer,
+                                   const char* name) {
+  std::vector<std::string> values;
+  for (const grpc::string_ref& value : peer.FindPropertyValues(name)) {
+    values.emplace_back(value.data(), value.size());
+  }
+  return values;
+}
+
+// The value of the property `name` if it occurs exactly once; else empty.
+std::string OnlyValue(const grpc::AuthContext& peer, const char* name) {
+  const std::vector<std::string> values = AllValues(peer, name);
+  return values.size() == 1 ? values.front() : "";
+}
+
+// A certificate that a CA of --tls-ca signed may name any role. One of the
+// island CA counts only if it is an enrolled one. gRPC has checked that it is
+// below one of the two, by any chain that the peer sent. That is too little:
+// an upper CA in --tls-ca would stand for all CAs below it.
+absl::Status CheckIssuer(const std::string& pem, const TlsMaterial& trusted,
+                         const Caller& caller,
+                         const std::vector<std::string>& uris) {
+  ASSIGN_OR_RETURN(const RunScope scope,
+                   ParseRunScope(uris, caller.role, caller.id));
+  // Alone: then only its direct issuer can be found.
+  std::vector<Certificate> chain;
+  chain.push_back(ReadFirstCertificate(pem));
+  // Whether a certificate has expired is checked at each call.
+  const auto is_signed_by = [&chain](const std::string& ca_pem) {
+    return VerifyChain(chain, ca_pem, X509_PURPOSE_SSL_CLIENT, std::nullopt)
+        .ok();
+  };
+  if (is_signed_by(trusted.ca_pem)) return absl::OkStatus();
+  const bool is_role =
+      caller.role == Role::kIsland || caller.role == Role::kReader;
+  if (is_role && scope.enrolled() && is_signed_by(trusted.island_ca_pem)) {
+    return absl::OkStatus();
+  }
+  return absl::UnauthenticatedError(absl::StrCat(
+      "no CA in the listener's --tls-ca is the direct issuer of the "
+      "certificate of ",
+      RoleName(caller.role), " ", caller.id,
+      ", and the island CA may sign only islands and readers of one run"));
+}
+
+// Says what of the files an operator may not have meant.
+void WarnAboutTrust(const TlsFiles& files, const TlsMaterial& material,
+                    const std::string& who) {
+  const std::vector<std::string> upper = FindUpperAuthorities(material.ca_pem);
+  if (!upper.empty()) {
+    LOG(WARNING) << who << ": \"" << files.ca << "\" holds the CA \""
+                 << absl::CHexEscape(upper.front())
+                 << "\", which may sign CAs: only certificates that it signed "
+                    "itself count. Give the CA that signs them directly, as "
+                    "`atoll ca issue` writes it to ca.crt";
+  }
+  if (material.island_ca_pem.empty()) {
+    LOG(INFO) << who << " admits no enrolled island: "
+              << (files.dir.empty()
+                      ? "--tls-island-ca is not given"
+                      : absl::StrCat(IslandCaPath(files), " is missing"));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<CallerCheck>> CallerCheck::Open(
+    const TlsFiles& files, const std::string& who) {
+  ASSIGN_OR_RETURN(std::unique_ptr<TlsSource> source,
+                   TlsSource::Open(files, KeyUse::kServer, who));
+  WarnAboutTrust(files, *source->Get(), who);
+  std::shared_ptr<CallerCheck> check(new CallerCheck(std::move(source)));
+  check->Refresh();
+  return check;
+}
+
+std::shared_ptr<const TlsMaterial> CallerCheck::Refresh() {
+  std::shared_ptr<const TlsMaterial> material = source_->Get();
+  MutexLock lock(&mutex_);
+  if (material == trusted_) return material;
+  // TlsSource has read the list once.
+  revoked_ = std::make_shared<const RevocationList>(
+      RevocationList::Read(material->crl_pem, material->ca_pem)
+          .value_or(RevocationList()));
+  trusted_ = material;
+  checked_.clear();
+  return material;
+}
+
+absl::Status CallerCheck::CheckCertificate(const grpc::AuthContext& peer) {
+  return FindCaller(peer).status();
+}
+
+absl::Status CallerCheck::Check(const grpc::AuthContext& peer,
+                                absl::string_view method) {
+  ASSIGN_OR_RETURN(const Caller caller, FindCaller(peer));
+  return CheckRole(method, caller.role);
+}
+
+void CallerCheck::LookAgain(absl::Time now) {
+  {
+    MutexLock lock(&mutex_);
+    if (now < look_again_) return;
+    look_again_ = now + kLookEvery;
+  }
+  Refresh();
+}
+
+absl::StatusOr<Caller> CallerCheck::FindCaller(const grpc::AuthContext& peer) {
+  LookAgain(absl::Now());
+  ASSIGN_OR_RETURN(Caller caller, ParseCommonName(OnlyValue(
+                                      peer, GRPC_X509_CN_PROPERTY_NAME)));
+  RETURN_IF_ERROR(
+      CheckPem(OnlyValue(peer, GRPC_X509_PEM_CERT_PROPERTY_NAME), caller,
+               OnlyValue(peer, GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME),
+               AllValues(peer, GRPC_PEER_URI_PROPERTY_NAME)));
+  return caller;
+}
+
+// The expiry is checked here because a connection outlives it, and because
+// OpenSSL does not check it when a session is resumed. gRPC shows the first of
+// several common names.
+absl::Status CallerCheck::CheckPem(const std::string& pem,
+                                   const Caller& caller,
+                                   const std::string& others_pem,
+                                   const std::vector<std::string>& uris) {
+  // The peer chooses which other certificates it sends.
+  const std::string chain_pem = absl::StrCat(pem, "\n", others_pem);
+  std::string digest(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const unsigned char*>(chain_pem.data()),
+         chain_pem.size(), reinterpret_cast<unsigned char*>(digest.data()));
+  std::shared_ptr<const TlsMaterial> trusted;
+  std::shared_ptr<const RevocationList> revoked;
+  {
+    MutexLock lock(&mutex_);
+    trusted = trusted_;
+    revoked = revoked_;
+    const auto found = checked_.find(digest);
+    if (found != checked_.end()) return At(found->second, absl::Now());
+  }
+  const Certificate certificate = ReadFirstCertificate(pem);
+  if (certificate == nullptr || CommonNameOf(*certificate).empty()) {
+    return absl::UnauthenticatedError(
+        "the certificate must have exactly one common name, "
+        "\"atoll:ROLE:ID\"");
+  }
+  Checked checked{CheckKeyUse(pem, KeyUse::kClient),
+                  ToTime(X509_get0_notAfter(certificate.get()))};
+  if (checked.status.ok()) {
+    checked.status = CheckIssuer(pem, *trusted, caller, uris);
+  }
+  if (checked.status.ok()) {
+    checked.status =
+        Annotate(revoked->Check(pem),
+                 absl::StrCat(RoleName(caller.role), " ", caller.id));
+  }
+  const absl::Status status = At(checked, absl::Now());
+  MutexLock lock(&mutex_);
+  if (trusted != trusted_) return status;
+  if (checked_.size() >= kRememberedMax) checked_.clear();
+  checked_.emplace(std::move(digest), std::move(checked));
+  return status;
+}
+
+absl::Status CallerCheck::At(const Checked& checked, absl::Time now) {
+  if (now <= checked.end) return checked.status;
+  return absl::UnauthenticatedError(absl::StrCat(
+      "the certificate expired at ",
+      absl::FormatTime(absl::RFC3339_sec, checked.end, absl::UTCTimeZone()),
+      "; a new one is needed"));
+}
+
+}  // namespace atl::rpc

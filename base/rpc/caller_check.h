@@ -1,0 +1,85 @@
+// Whether a TLS listener serves a caller: its certificate, and its role.
+//
+// A peer without a valid certificate of a CA cannot finish the handshake. That
+// is too little, so each call is checked again (call_guard.h):
+//   * the certificate has one common name, and its extended key usage includes
+//     clientAuth; it has not expired; crl.pem of --tls-dir does not name it;
+//   * a CA of --tls-ca signed it directly, not through a CA below. A
+//     certificate that --tls-island-ca signed counts for an island or a reader
+//     of one run (base/identity/identity.h, enrolled), and for nothing else;
+//   * its role may call the method (authorization.h).
+//
+// The files are read again when they change (tls_source.h): at each handshake,
+// and once a second in calls, because an open connection makes no handshake.
+//
+// Thread-safe.
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/rpc/authorization.h"
+#include "base/rpc/certificates/revocation_list.h"
+#include "base/rpc/certificates/tls.h"
+#include "base/rpc/certificates/tls_source.h"
+#include "base/sync/mutex.h"
+#include "grpcpp/security/auth_context.h"
+
+namespace atl::rpc {
+
+class CallerCheck {
+ public:
+  // `who` names the listener in the log. Errors as TlsSource::Open.
+  static absl::StatusOr<std::shared_ptr<CallerCheck>> Open(
+      const TlsFiles& files, const std::string& who);
+
+  // The files' content. Callers are judged by it from now on.
+  std::shared_ptr<const TlsMaterial> Refresh();
+
+  // OK if the peer's certificate counts, whatever it calls.
+  // UNAUTHENTICATED: it does not; the message says why.
+  absl::Status CheckCertificate(const grpc::AuthContext& peer);
+
+  // OK if the peer's certificate counts and its role may call `method`
+  // ("/atoll.v1.RunService/GetRun").
+  // UNAUTHENTICATED, PERMISSION_DENIED: otherwise.
+  absl::Status Check(const grpc::AuthContext& peer, absl::string_view method);
+
+ private:
+  // The answer about a certificate, until it expires.
+  struct Checked {
+    absl::Status status;
+    absl::Time end;
+  };
+
+  explicit CallerCheck(std::unique_ptr<TlsSource> source)
+      : source_(std::move(source)) {}
+
+  static absl::Status At(const Checked& checked, absl::Time now);
+  void LookAgain(absl::Time now);
+  absl::StatusOr<Caller> FindCaller(const grpc::AuthContext& peer);
+  absl::Status CheckPem(const std::string& pem, const Caller& caller,
+                        const std::string& others_pem,
+                        const std::vector<std::string>& uris);
+
+  const std::unique_ptr<TlsSource> source_;
+
+  Mutex mutex_;
+  // The newest TLS files, and their list; what checked_ is about.
+  std::shared_ptr<const TlsMaterial> trusted_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const RevocationList> revoked_ ABSL_GUARDED_BY(mutex_);
+  absl::Time look_again_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  // By the SHA-256 of all that the peer sent.
+  absl::flat_hash_map<std::string, Checked> checked_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace atl::rpc

@@ -1,0 +1,48 @@
+// A gRPC service whose every call is checked before anything of it runs.
+//
+// It stands for another service: it has that service's methods, and hands their
+// calls on once the check has passed. So a service needs no code for it, and a
+// new method is checked too. A refused call's message is not even parsed.
+//
+// gRPC has no such hook: an interceptor cannot end a call with its own status,
+// and its authentication step ends the process at one header (CVE-2023-1428).
+
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "grpcpp/impl/service_type.h"
+#include "grpcpp/server_context.h"
+
+namespace atl::rpc {
+
+// The methods of `service`, as "/atoll.v1.RunService/GetRun".
+std::vector<std::string> MethodNames(const grpc::Service& service);
+
+class GuardedService : public grpc::Service {
+ public:
+  // OK if the call may go to its handler; otherwise the call ends with this
+  // status. `method`: "/atoll.v1.RunService/GetRun". Must be thread-safe.
+  using Check = std::function<absl::Status(const grpc::ServerContextBase& call,
+                                           absl::string_view method)>;
+
+  // `service` must outlive the result, and not be registered itself.
+  // INTERNAL: it has a method that is not a callback's: gRPC would queue its
+  // calls without a bound, or call another function.
+  static absl::StatusOr<std::unique_ptr<GuardedService>> Make(
+      grpc::Service& service, Check check);
+
+ private:
+  explicit GuardedService(Check check) : check_(std::move(check)) {}
+
+  const Check check_;
+};
+
+}  // namespace atl::rpc
