@@ -286,7 +286,7 @@ UNITS = {
         "leaping_clock_test": "//base/time:clock :leaping_clock",
     },
     "cli": {
-        "atoll": "//base/flags //base/flags:spelling //base/obs:log //base/obs:program //base/obs:signals //base/rpc:allocator //cli/commands:commands_header //cli/enrol:call_gate //cli/enrol:certificate_keeper //cli/output //cli/output:error //cli/settings :context @nlohmann_json",
+        "atoll": "//base/flags //base/flags:spelling //base/obs:log //base/obs:program //base/obs:signals //base/rpc:allocator //cli/commands:commands_header //cli/enrol:call_gate //cli/enrol:certificate_keeper //cli/output //cli/output:error //cli/output:table //cli/settings :context @nlohmann_json",
         "context": "//base/flags //base/rpc/certificates:tls //base/rpc:channel //base/status //cli/output //cli/output:progress //cli/settings //coordinator/client @nlohmann_json",
         "interrupt": "//base/obs:signals",
         "interrupt_test": ":interrupt",
