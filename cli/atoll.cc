@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -31,6 +32,7 @@
 #include "cli/enrol/certificate_keeper.h"
 #include "cli/output/error.h"
 #include "cli/output/output.h"
+#include "cli/output/table.h"
 #include "cli/settings/settings.h"
 
 extern char** environ;
@@ -200,6 +202,10 @@ int Main(int argc, char** argv) {
   context.kubernetes_api = KubernetesApiUrl(environment);
   context.environment = environment;
   context.progress_options = ProgressOptions(environment);
+  if (::isatty(2) == 1) {
+    const size_t columns = context.progress_options.columns;
+    output.set_columns(std::min(kTextWidth, columns));
+  }
 
   flags::Command app(
       "atoll",

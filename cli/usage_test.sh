@@ -107,6 +107,8 @@ expect 2 join 127.0.0.1:1 --down 50kb/s
 has err "--down 50kb/s is less than 100 kb/s"
 expect 2 dev up laptop --dir "$work/dev" --down fast
 has err "--down: 'fast' is not a bandwidth"
+expect 2 dev up laptop --dir "$work/dev" --tls-dir "$work"
+has err "--tls-dir: the programs of this command have no TLS"
 # --device: CUDA_VISIBLE_DEVICES hides any GPU of the machine.
 expect 2 join 127.0.0.1:1 --device gpu
 has err '--device: "gpu" is not a device: use cpu, cuda or cuda:N'

@@ -154,6 +154,9 @@ absl::Status DevUp::Run() {
 }
 
 absl::Status DevUp::Prepare() {
+  // The programs have no TLS, so neither may the calls to them.
+  RETURN_IF_ERROR(context_.settings.DropTls());
+  context_.before_client = nullptr;
   RETURN_IF_ERROR(ReadCaps(options_.caps).status());
   RETURN_IF_ERROR(CheckDeviceFlag(options_.device));
   ASSIGN_OR_RETURN(run_, LoadRunFile(options_.file, options_.changes));
@@ -189,6 +192,10 @@ absl::StatusOr<Cluster::Options> DevUp::ClusterOptions() {
   cluster.island_flags = CapArguments(options_.caps);
   cluster.island_flags.push_back("--device");
   cluster.island_flags.push_back(options_.device);
+  // Islands read this user's settings. An empty flag overrides those of TLS.
+  for (const char* const name : {"dir", "cert", "key", "ca"}) {
+    cluster.island_flags.push_back(absl::StrCat("--tls-", name, "="));
+  }
   // The run file is this user's own, so its islands may read what it names.
   const v1::DataSpec& data = run_.spec.data();
   if (const std::string path = worker::FindNamedPath(data); !path.empty()) {

@@ -167,10 +167,16 @@ Check JudgeData(const v1::DataSpec& data, const DataFacts& facts) {
     return Failed("data", facts.place.status().message(), kGiveData);
   }
   if (!facts.place->path.empty()) {
-    const std::string opens =
-        absl::StrCat("an island ", facts.place->Describe());
-    if (facts.path_exists) return Passed("data", opens);
-    return Failed("data", absl::StrCat(opens, "; nothing is there"), kGiveData);
+    if (!facts.found.ok()) {
+      return Failed("data", facts.found.status().message(), kGiveData);
+    }
+    std::string opens = absl::StrCat("an island ", facts.place->Describe());
+    if (facts.found->is_compared) {
+      absl::StrAppend(&opens, "; it is the run's data");
+    } else if (!data.fingerprint().empty()) {
+      absl::StrAppend(&opens, "; `atoll join` compares it with the run's");
+    }
+    return Passed("data", opens);
   }
   const std::string url = RedactUrl(data.url());
   if (facts.manifest.ok()) return Passed("data", absl::StrCat(url, " is read"));

@@ -45,13 +45,14 @@ Check JudgeVersion(absl::string_view ours, absl::string_view theirs,
 
 // Facts about the run's data.
 struct DataFacts {
-  absl::Status manifest;     // Reading the manifest; data by URL only.
-  bool path_exists = false;  // Only for data on this machine.
+  absl::Status manifest;  // Reading the manifest; data by URL only.
+  // What an island would find at `place`; only for data on this machine.
+  absl::StatusOr<worker::LocalData> found = worker::LocalData();
   // The data that an island would open here.
   absl::StatusOr<worker::DataPlace> place = worker::DataPlace();
 };
-// FAILED: the island may not open the path that the run names, or the path does
-// not exist; or the manifest cannot be read, or is another one.
+// FAILED: the island may not open the path that the run names, or finds no data
+// or other data there; or the manifest cannot be read, or is another one.
 Check JudgeData(const v1::DataSpec& data, const DataFacts& facts);
 
 // A service that was dialled.

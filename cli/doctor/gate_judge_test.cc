@@ -147,14 +147,18 @@ TEST(GateJudgeTest, DataAtAPathNeedsARightAndAFile) {
   v1::DataSpec data;
   data.set_path("/srv/text");
   const worker::DataPlace place = {"/srv/text", "given with --data"};
-  const Check here = JudgeData(data, {absl::OkStatus(), true, place});
-  EXPECT_EQ(here, Passed("data",
-                         "an island opens \"/srv/text\": given with --data"));
-  const Check missing = JudgeData(data, {absl::OkStatus(), false, place});
+  const worker::LocalData found = {.token_count = 7};
+  const Check here = JudgeData(data, {absl::OkStatus(), found, place});
+  EXPECT_EQ(here,
+            Passed("data", "an island opens \"/srv/text\": given with --data"));
+  const Check missing = JudgeData(
+      data, {absl::OkStatus(), absl::NotFoundError("no data"), place});
   EXPECT_EQ(missing.result, CheckResult::kFailed);
-  EXPECT_THAT(missing.message, HasSubstr("nothing is there"));
+  EXPECT_EQ(missing.message, "no data");
+  EXPECT_THAT(missing.action, HasSubstr("--data PATH"));
   const Check refused = JudgeData(
-      data, {absl::OkStatus(), true, worker::FindDataPlace(data, {}).status()});
+      data,
+      {absl::OkStatus(), found, worker::FindDataPlace(data, {}).status()});
   EXPECT_EQ(refused.result, CheckResult::kFailed);
   EXPECT_THAT(refused.message, HasSubstr("/srv/text"));
   EXPECT_THAT(refused.action, HasSubstr("--data PATH"));
@@ -163,12 +167,25 @@ TEST(GateJudgeTest, DataAtAPathNeedsARightAndAFile) {
   EXPECT_EQ(JudgeData(data, {}).result, CheckResult::kPassed);
 }
 
+TEST(GateJudgeTest, DataAtAPathIsComparedOrItIsSaid) {
+  v1::DataSpec data;
+  data.set_fingerprint("ab");
+  const worker::DataPlace place = {"/srv/text", "given with --data"};
+  EXPECT_THAT(JudgeData(data, {absl::OkStatus(),
+                               worker::LocalData{.is_compared = true}, place})
+                  .message,
+              HasSubstr("it is the run's data"));
+  EXPECT_THAT(
+      JudgeData(data, {absl::OkStatus(), worker::LocalData(), place}).message,
+      HasSubstr("`atoll join` compares it"));
+}
+
 TEST(GateJudgeTest, OneServiceThatIsSilentFails) {
   EXPECT_EQ(JudgeServices("coordinator", {{"c:1", absl::OkStatus()}}),
             Passed("coordinator", "c:1 answers"));
-  const Check wasted =
-      JudgeServices("servers", {{"a:1", absl::OkStatus(), true},
-                                {"b:1", absl::OkStatus(), false}});
+  const Check wasted = JudgeServices(
+      "servers",
+      {{"a:1", absl::OkStatus(), true}, {"b:1", absl::OkStatus(), false}});
   EXPECT_EQ(wasted.result, CheckResult::kFailed);
   EXPECT_EQ(wasted.message, "b:1 admits no island that a gate enrolled");
   EXPECT_EQ(JudgeServices("servers", {{"a:1", absl::OkStatus()},

@@ -1,7 +1,5 @@
 #include "cli/doctor/volunteer_doctor.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -46,7 +44,11 @@ VolunteerDoctor::VolunteerDoctor(const Spec& spec, Checks& checks)
       deadline_(SystemClock().Now() + spec.patience) {}
 
 void VolunteerDoctor::Run() {
-  if (spec_.gate.has_value()) CheckGate();
+  if (spec_.gate.has_value()) {
+    CheckGate();
+  } else if (!spec_.data_rights.data_path.empty()) {
+    CheckData();
+  }
   if (!stopped()) CheckMachine();
   if (spec_.gate.has_value() && !stopped()) CheckLink();
 }
@@ -218,27 +220,31 @@ void VolunteerDoctor::CheckServices() {
 }
 
 void VolunteerDoctor::CheckData() {
-  if (!run_.has_value()) {
+  if (!run_.has_value() && spec_.gate.has_value()) {
     checks_.Skip({"data"}, "the gate did not send the run's spec");
     return;
   }
+  v1::DataSpec data;
+  if (run_.has_value()) {
+    data = run_->data();
+  } else {
+    data.set_format(v1::DATA_FORMAT_BYTES);  // Which accepts any file.
+  }
   DataFacts facts;
-  facts.place = worker::FindDataPlace(run_->data(), spec_.data_rights);
+  facts.place = worker::FindDataPlace(data, spec_.data_rights);
   if (facts.place.ok() && !facts.place->path.empty()) {
-    struct stat info {};
-    facts.path_exists = stat(facts.place->path.c_str(), &info) == 0;
-  } else if (facts.place.ok() && !run_->data().url().empty()) {
+    facts.found = worker::LookAtLocalData(data, facts.place->path);
+  } else if (facts.place.ok() && !data.url().empty()) {
     const absl::Time deadline = Within(kDataMax).deadline;
     v1::RunSpec spec = *run_;
     worker::StoreAccess access;
     access.read_authorities = [this] { return root_pem_; };
     access.data_token = spec_.gate->data_token;
     // Not an address that only the gate's answer names.
-    const worker::StoreOpener open =
-        spec_.make_opener(spec_.gate->token_id.empty()
-                              ? spec_.gate->coordinator_address
-                              : spec_.gate->address,
-                          std::move(access));
+    const worker::StoreOpener open = spec_.make_opener(
+        spec_.gate->token_id.empty() ? spec_.gate->coordinator_address
+                                     : spec_.gate->address,
+        std::move(access));
     facts.manifest = worker::CompleteDataByUrl(
         spec,
         [this, deadline, &open](const std::string& url, std::function<bool()>) {
@@ -247,7 +253,7 @@ void VolunteerDoctor::CheckData() {
           });
         });
   }
-  checks_.Add(JudgeData(run_->data(), facts));
+  checks_.Add(JudgeData(data, facts));
 }
 
 void VolunteerDoctor::CheckMachine() {

@@ -87,6 +87,7 @@ class VolunteerDoctor {
   // Connects to a service, and looks which islands it admits.
   Dialled Look(const std::string& address) const;
   void CheckServices();
+  // Without a gate: whether there is data at --data.
   void CheckData();
   void CheckMachine();
   void CheckLink();

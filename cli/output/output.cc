@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
@@ -17,14 +16,6 @@ namespace {
 // Invalid UTF-8 becomes U+FFFD, because dump must not throw.
 std::string Dump(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
-// A peer may have written the text.
-std::string PrintableLines(absl::string_view text) {
-  return absl::StrJoin(absl::StrSplit(text, '\n'), "\n",
-                       [](std::string* out, absl::string_view line) {
-                         out->append(Printable(line));
-                       });
 }
 
 Json OkEnvelope(const Json& data) {
@@ -144,15 +135,28 @@ void Output::Message(absl::string_view line) {
   messages_ << line << "\n" << std::flush;
 }
 
+void Output::PrintMessage(absl::string_view prefix, absl::string_view text,
+                          size_t indent) {
+  std::string message(prefix);
+  size_t begin = prefix.size();
+  for (const absl::string_view given : absl::StrSplit(text, '\n')) {
+    // A peer may have written it.
+    const std::string line = Printable(given);
+    absl::StrAppend(&message,
+                    columns_ == 0 ? line : Wrap(line, begin, indent, columns_),
+                    "\n");
+    begin = 0;
+  }
+  messages_ << message << std::flush;
+}
+
 ExitCode Output::Finish(const absl::Status& result) {
   const absl::Status& status = result.ok() ? data_status_ : result;
   const ExitCode code = ToExitCode(status);
   if (status.ok()) return code;
   const std::string hint = GetHint(status);
-  Message(absl::StrCat("atoll: ", PrintableLines(status.message())));
-  if (!hint.empty()) {
-    Message(absl::StrCat("  hint: ", PrintableLines(hint)));
-  }
+  PrintMessage("atoll: ", status.message(), /*indent=*/2);
+  if (!hint.empty()) PrintMessage("  hint: ", hint, /*indent=*/8);
   if (format_ != OutputFormat::kTable && !has_error_envelope_) {
     PrintEnvelope(ErrorEnvelope(status));
   }

@@ -17,6 +17,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <ostream>
 #include <string>
 
@@ -53,6 +54,9 @@ class Output {
 
   OutputFormat format() const { return format_; }
   void set_format(OutputFormat format) { format_ = format; }
+  // Wraps errors on the message stream, a terminal of so many columns. 0, the
+  // default: their lines stay whole.
+  void set_columns(size_t columns) { columns_ = columns; }
 
   // Prints the whole result of a command: `text` as a table, `data` as JSON.
   void Print(const Json& data, absl::string_view text);
@@ -85,8 +89,12 @@ class Output {
  private:
   void PrintData(absl::string_view text);
   void PrintEnvelope(const Json& envelope);
+  // Prints `prefix` and `text`, which may have several lines.
+  void PrintMessage(absl::string_view prefix, absl::string_view text,
+                    size_t indent);
 
   OutputFormat format_;
+  size_t columns_ = 0;
   std::ostream& data_;
   std::ostream& messages_;
   absl::Status data_status_;

@@ -152,5 +152,25 @@ TEST(OutputFormatTest, KnowsThree) {
   EXPECT_EQ(ToExitCode(ParseOutputFormat("yaml").status()), ExitCode::kUsage);
 }
 
+TEST_F(OutputTest, ErrorsAreWrappedAtATerminalAlone) {
+  const absl::Status error =
+      WithHint(absl::NotFoundError("there is no such thing\nlook elsewhere"),
+               "Give `a longer command` or a file.");
+  Make(OutputFormat::kTable).Finish(error);
+  EXPECT_EQ(messages_.str(),
+            "atoll: there is no such thing\nlook elsewhere\n"
+            "  hint: Give `a longer command` or a file.\n");
+  messages_.str("");
+  Output terminal = Make(OutputFormat::kJson);
+  terminal.set_columns(26);
+  terminal.Finish(error);
+  EXPECT_EQ(messages_.str(),
+            "atoll: there is no such\n  thing\nlook elsewhere\n"
+            "  hint: Give\n        `a longer command`\n        or a file.\n");
+  // Data is never wrapped.
+  EXPECT_EQ(Json::parse(data_.str())["error"]["hint"],
+            "Give `a longer command` or a file.");
+}
+
 }  // namespace
 }  // namespace atl::cli

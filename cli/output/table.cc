@@ -11,13 +11,28 @@
 namespace atl::cli {
 namespace {
 
-constexpr size_t kTextWidth = 80;
-
 // The width of `text` on a terminal: one column per code point.
 size_t Width(absl::string_view text) {
   size_t width = 0;
   for (char c : text) width += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
   return width;
+}
+
+// The words of `line`: what is between two spaces, or a command in backticks.
+std::vector<absl::string_view> SplitWords(absl::string_view line) {
+  std::vector<absl::string_view> words;
+  size_t begin = 0;
+  for (size_t at = 0; at < line.size(); ++at) {
+    if (line[at] == '`') {
+      const size_t end = line.find('`', at + 1);
+      if (end != absl::string_view::npos) at = end;
+    } else if (line[at] == ' ') {
+      words.push_back(line.substr(begin, at - begin));
+      begin = at + 1;
+    }
+  }
+  words.push_back(line.substr(begin));
+  return words;
 }
 
 void AppendLine(const std::vector<std::string>& cells,
@@ -76,23 +91,29 @@ std::string Fields::ToString() const {
   const std::string indent(width + 2, ' ');
   std::string out;
   for (const Field& field : fields_) {
-    absl::StrAppend(&out, field.name, indent.substr(Width(field.name)));
-    if (!field.is_text) {
-      absl::StrAppend(&out, field.value, "\n");
+    absl::StrAppend(&out, field.name, indent.substr(Width(field.name)),
+                    field.is_text
+                        ? Wrap(field.value, indent.size(), indent.size())
+                        : field.value,
+                    "\n");
+  }
+  return out;
+}
+
+std::string Wrap(absl::string_view line, size_t begin, size_t indent,
+                 size_t columns) {
+  std::string out;
+  size_t column = begin;
+  bool is_first = true;  // Of its line.
+  for (const absl::string_view word : SplitWords(line)) {
+    if (!is_first && column + 1 + Width(word) > columns) {
+      absl::StrAppend(&out, "\n", std::string(indent, ' '), word);
+      column = indent + Width(word);
       continue;
     }
-    size_t column = indent.size();
-    for (absl::string_view word : absl::StrSplit(field.value, ' ')) {
-      const bool is_first = column == indent.size();
-      if (!is_first && column + 1 + Width(word) > kTextWidth) {
-        absl::StrAppend(&out, "\n", indent, word);
-        column = indent.size() + Width(word);
-        continue;
-      }
-      absl::StrAppend(&out, is_first ? "" : " ", word);
-      column += Width(word) + (is_first ? 0 : 1);
-    }
-    out += "\n";
+    absl::StrAppend(&out, is_first ? "" : " ", word);
+    column += Width(word) + (is_first ? 0 : 1);
+    is_first = false;
   }
   return out;
 }

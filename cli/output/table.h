@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -55,6 +56,16 @@ class Fields {
   };
   std::vector<Field> fields_;
 };
+
+// Columns of text for people.
+inline constexpr size_t kTextWidth = 80;
+
+// `line`, which begins at column `begin` of a terminal, broken at spaces so
+// that no line is longer than `columns`. Lines after the first begin with
+// `indent` spaces. A longer word stays whole, and so does a command in
+// backticks.
+std::string Wrap(absl::string_view line, size_t begin, size_t indent,
+                 size_t columns = kTextWidth);
 
 // "512 B", "3.4 MB": powers of 1000.
 std::string FormatBytes(int64_t byte_count);

@@ -39,9 +39,18 @@ TEST(FieldsTest, ASentenceGoesOnInItsColumn) {
   fields.AddText("found", absl::StrCat(word, " ", word, " ", word, " ", word));
   fields.AddText("next", std::string(100, 'x'));
   EXPECT_EQ(fields.ToString(),
-            absl::StrCat("run    ", std::string(90, 'r'), "\nfound  ", word, " ",
-                         word, " ", word, "\n       ", word, "\nnext   ",
+            absl::StrCat("run    ", std::string(90, 'r'), "\nfound  ", word,
+                         " ", word, " ", word, "\n       ", word, "\nnext   ",
                          std::string(100, 'x'), "\n"));
+}
+
+TEST(WrapTest, BreaksAtSpacesAndKeepsCommandsWhole) {
+  EXPECT_EQ(Wrap("one two three", 0, 2, 13), "one two three");
+  EXPECT_EQ(Wrap("one two three", 1, 2, 13), "one two\n  three");
+  EXPECT_EQ(Wrap("run `a b c` or `d", 0, 1, 9), "run\n `a b c`\n or `d");
+  EXPECT_EQ(Wrap("a much-longer-word b", 0, 0, 6), "a\nmuch-longer-word\nb");
+  EXPECT_EQ(Wrap("  kept  spaces", 0, 0), "  kept  spaces");
+  EXPECT_EQ(Wrap("", 5, 2, 10), "");
 }
 
 TEST(FormatTest, NumbersForPeople) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/layout/fragment_schedule.h"
 #include "base/layout/run_timing.h"
 #include "cli/run_file/run_file.h"
 #include "gtest/gtest.h"
@@ -24,7 +25,7 @@ RunFile ReadPreset(const std::string& name, const std::string& more = "") {
 TEST(PresetsTest, AreNamedAsTheFilesOfDeployConfig) {
   EXPECT_EQ(PresetNames(),
             "async, decoupled, diloco, eager, fedavg, fedopt, laptop, "
-            "sparseloco, streaming");
+            "sparseloco, streaming, volunteers");
   EXPECT_FALSE(FindPreset("desktop").has_value());
 }
 
@@ -162,6 +163,36 @@ TEST(PresetsTest, SparselocoFeedsBackWhatItLeavesOutAndHasNoMomentum) {
   EXPECT_EQ(
       spec.inner().warmup_step_count(),
       spec.schedule().round_count() * spec.schedule().inner_step_count() / 10);
+}
+
+TEST(PresetsTest, VolunteersWaitForNoIslandAndBoundEach) {
+  const v1::RunSpec spec =
+      ReadPreset("volunteers",
+                 "[data]\nurl = \"https://data.example.org/manifest.json\"\n"
+                 "order = \"by_file\"\n")
+          .spec;
+  const v1::ScheduleSpec& schedule = spec.schedule();
+  EXPECT_EQ(schedule.timing(), v1::TIMING_ELASTIC);
+  EXPECT_FALSE(IsStreaming(schedule));
+  EXPECT_LT(schedule.min_quorum(), schedule.island_count_min());
+  // One hostile island of a quorum is less than half.
+  EXPECT_GE(schedule.min_quorum(), 3);
+  EXPECT_GT(schedule.grace_window().seconds(), 0);
+  EXPECT_GT(schedule.round_deadline().seconds(),
+            schedule.grace_window().seconds());
+  EXPECT_EQ(schedule.sample_fraction(), 1);
+  EXPECT_EQ(spec.exchange().up(), v1::CODEC_E3M0);
+  EXPECT_EQ(spec.exchange().down(), v1::CODEC_BF16);
+  // An island that leaves would lose its error.
+  EXPECT_FALSE(spec.exchange().error_feedback());
+  EXPECT_GE(spec.outer().enrolled_norm_factor(), 1);
+  // A rule that weighs, so that tokens may have a share of the weight.
+  EXPECT_EQ(spec.outer().merge().rule(), v1::MERGE_RULE_KIND_NORM_CLIP);
+  EXPECT_EQ(spec.outer().weighting(), v1::WEIGHTING_TOKENS);
+  EXPECT_GE(spec.data().data_shard_count(), schedule.island_count_min());
+  EXPECT_EQ(spec.data().path(), "");
+  EXPECT_EQ(spec.inner().warmup_step_count(),
+            schedule.round_count() * schedule.inner_step_count() / 10);
 }
 
 }  // namespace

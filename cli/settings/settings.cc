@@ -281,6 +281,27 @@ const std::string& Settings::Get(absl::string_view name) const {
   std::abort();
 }
 
+absl::Status Settings::DropTls() {
+  std::vector<Setting*> tls;
+  for (Setting& setting : settings_) {
+    if (absl::StartsWith(setting.name, "tls_")) tls.push_back(&setting);
+  }
+  for (const Setting* setting : tls) {
+    if (setting->source == SettingSource::kFlag && !setting->value.empty()) {
+      return UsageError(
+          absl::StrCat(setting->origin, ": the programs of this command have "
+                                        "no TLS"),
+          "Leave it out: they listen on this machine alone.");
+    }
+  }
+  for (Setting* setting : tls) {
+    setting->value.clear();
+    setting->source = SettingSource::kDefault;
+    setting->origin.clear();
+  }
+  return absl::OkStatus();
+}
+
 std::vector<std::string> Settings::allowed_data_hosts() const {
   return absl::StrSplit(Get("allow_data_host"), ',', absl::SkipWhitespace());
 }

@@ -87,6 +87,13 @@ class Settings {
   bool insecure() const { return insecure_; }
   const Proxy& proxy() const { return proxy_; }
   std::vector<std::string> allowed_data_hosts() const;
+
+  // Drops the TLS files that the environment or the profile names, for a
+  // command whose programs have no TLS.
+  //
+  // INVALID_ARGUMENT (a usage error): a flag names them. Nothing is dropped.
+  absl::Status DropTls();
+
   bool has_data_credentials() const { return Get("data_credentials") == "true"; }
 
  private:

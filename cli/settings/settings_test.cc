@@ -75,6 +75,28 @@ TEST(SettingsTest, ADirectoryStandsForTheTlsFilesOfInferiorSources) {
   EXPECT_EQ(resolved->Get("tls_key"), "berta/tls.key");
 }
 
+TEST(SettingsTest, TlsIsDroppedUnlessAFlagAsksForIt) {
+  Settings::Sources sources;
+  sources.environment["ATOLL_TLS_DIR"] = "anna";
+  sources.profile_path = "/p";
+  sources.profile_text = "tls_key = \"k.pem\"\n";
+  auto resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok());
+  ASSERT_TRUE(resolved->DropTls().ok());
+  for (const char* const name : {"tls_dir", "tls_cert", "tls_key", "tls_ca"}) {
+    EXPECT_EQ(resolved->Get(name), "") << name;
+  }
+  sources.flags["tls_dir"] = "";  // None, said once more.
+  EXPECT_TRUE(Settings::Resolve(sources)->DropTls().ok());
+  sources.flags["tls_dir"] = "berta";
+  resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok());
+  const absl::Status refused = resolved->DropTls();
+  EXPECT_EQ(ToExitCode(refused), ExitCode::kUsage);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--tls-dir"));
+  EXPECT_EQ(resolved->Get("tls_cert"), "berta/tls.crt");
+}
+
 TEST(SettingsTest, AnUnknownProfileKeyIsToldWithItsLine) {
   Settings::Sources sources;
   sources.profile_path = "/p";

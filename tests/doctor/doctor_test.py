@@ -12,6 +12,7 @@ from harness import cases  # noqa: E402
 from harness import cluster as cluster_module  # noqa: E402
 from harness import gated  # noqa: E402
 from harness import processes  # noqa: E402
+from harness import text  # noqa: E402
 from harness import wait  # noqa: E402
 
 FAILED = 10
@@ -158,6 +159,29 @@ class DoctorTest(gated.GatedTest):
         self.assertEqual(self.failed(checks), ["tcp"])
         for name in ("tls", "clock", "token", "version", "data", "link_up"):
             self.assertEqual(checks[name]["result"], "WARN", checks[name])
+
+    def test_data_that_is_not_the_runs_fails(self):
+        self.start(server_count=1)
+        self.create_run({"server_count": 1})
+        string = self.token()
+        other = text.write_text(os.path.join(self.cluster.directory, "other"),
+                                seed=1)
+        missing = os.path.join(self.cluster.directory, "missing")
+        for path, words in ((missing, "no data at"),
+                            (other, "is not the run's")):
+            checks, _ = self.doctor(string, "--data=" + path,
+                                    exit_code=FAILED)
+            self.assertEqual(self.failed(checks), ["data"])
+            self.assertIn(words, checks["data"]["message"])
+            self.assertIn(path, checks["data"]["message"])
+            self.assertIn("--data PATH", checks["data"]["action"])
+        checks, _ = self.doctor(string, "--data=" + self.text)
+        self.assertIn("it is the run's data", checks["data"]["message"])
+        # Without a run, too.
+        checks, _ = self.doctor("--data=" + missing, state="empty",
+                                exit_code=FAILED)
+        self.assertEqual(list(checks), ["data"] + LOCAL)
+        self.assertIn("no data at", checks["data"]["message"])
 
     def test_without_anything_only_this_machine_is_checked(self):
         checks, forecast = self.doctor(state="empty")

@@ -4,6 +4,7 @@
 import csv
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -39,6 +40,21 @@ class CliTest(cluster_module.IntegrationTest):
         for key in ("code", "message"):
             self.assertTrue(envelope["error"][key], envelope)
         return envelope["error"]
+
+    def test_an_error_fits_a_terminal(self):
+        piped = processes.run_cli("run", "create", "missing.toml",
+                                  check=NOT_FOUND).stderr
+        self.assertGreater(max(map(len, piped.splitlines())), 80)
+        terminal, child = pty.openpty()
+        self.addCleanup(os.close, terminal)
+        subprocess.run(
+            [processes.binary(processes.CLI), "run", "create", "missing.toml"],
+            stderr=child, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            timeout=wait.PATIENCE_S, check=False)
+        os.close(child)
+        shown = os.read(terminal, 1 << 16).decode()
+        self.assertLessEqual(max(map(len, shown.splitlines())), 80, shown)
+        self.assertEqual(shown.split(), piped.split())
 
     def test_output_that_cannot_be_written_is_an_error(self):
         cluster = self.cluster

@@ -88,8 +88,10 @@ class DevUpTest(cluster_module.IntegrationTest):
         values = self.run_values()
         path = self.cluster.write_run_file(values, "dev")
         directory = self.root + "/dev-up"
+        # Its programs have no TLS, whatever this user's other runs have.
         done = processes.run_cli("dev", "up", path, "--dir", directory,
-                                 "--servers", "2", "--islands", "3", check=0)
+                                 "--servers", "2", "--islands", "3", check=0,
+                                 env={"ATOLL_TLS_DIR": self.root + "/tls"})
         self.assertIn("endpoints.json", "".join(_files(directory)))
         # Restarted on an ended run, it says so and exits.
         again = processes.run_cli("dev", "up", path, "--dir", directory,

@@ -19,13 +19,19 @@ from harness import wait  # noqa: E402
 
 _ENDLESS = {"schedule": {"round_count": 1000000, "island_count_min": 1,
                          "min_quorum": 1}}
+# The preset's own values.
+_AS_SHIPPED = {"schedule": {"island_count_min": None, "min_quorum": None,
+                            "lease_duration": None}}
 
 
 class VolunteerTest(cluster_module.IntegrationTest):
 
     def start(self, *changes):
+        """A run of the preset `volunteers`, which one island is enough for."""
         self.cluster.start_service()
-        self.cluster.create_run(self.run_values(*changes, _ENDLESS))
+        self.cluster.create_run(run_file.merged(
+            run_file.VOLUNTEERS, {"data": {"path": self.text}}, _ENDLESS,
+            *changes))
 
     def island(self, *arguments, island_id="kitchen"):
         return self.cluster.start_island("run", island_id,
@@ -69,9 +75,9 @@ class VolunteerTest(cluster_module.IntegrationTest):
 
     # --- atoll local ------------------------------------------------------------
 
-    def test_pause_resume_and_finish_in_an_elastic_run(self):
+    def test_pause_resume_and_finish(self):
         cluster = self.cluster
-        self.start(run_file.ELASTIC)
+        self.start()
         process = self.island("-o", "json")
         cluster.wait_commits(2)
         status = self.wait_status(
@@ -107,6 +113,29 @@ class VolunteerTest(cluster_module.IntegrationTest):
         self.assertEqual(cluster.run_state().run.state, cluster_module.ACTIVE)
         self.assertEqual(self.local("status", check=8)["error"]["reason"],
                          "NO_ISLAND")
+
+    def test_a_paused_island_holds_up_no_other(self):
+        cluster = self.cluster
+        self.start(_AS_SHIPPED)
+        others = {"attic", "cellar", "hall"}
+        for name in sorted(others | {"kitchen"}):
+            self.island(island_id=name)
+        cluster.wait_commits(1)
+        self.local("pause", "--island", "kitchen")
+
+        def merged_alone():
+            cluster.check_alive()
+            last = cluster.rounds()[-2:]
+            return len(last) == 2 and all(
+                {c.island_id for c in r.contributions
+                 if c.outcome == cluster_module.MERGED} == others
+                for r in last)
+
+        wait.until("two rounds go on without kitchen", merged_alone)
+        # It is still a member: no lease had to end.
+        self.assertIn("kitchen", [i.island_id for i in cluster.islands()])
+        self.assertEqual(
+            self.status("--island", "kitchen")["reason"], "atoll local pause")
 
     def test_a_strict_run_waits_for_a_paused_island(self):
         cluster = self.cluster
@@ -181,7 +210,7 @@ class VolunteerTest(cluster_module.IntegrationTest):
 
     def test_several_islands_are_told_apart(self):
         cluster = self.cluster
-        self.start(run_file.ELASTIC)
+        self.start()
         self.island()
         self.island(island_id="attic")
         wait.until("both run", lambda: len(cluster.islands()) == 2)
@@ -208,7 +237,7 @@ class VolunteerTest(cluster_module.IntegrationTest):
 
     def test_it_waits_for_its_hours_and_a_strict_run_refuses_them(self):
         cluster = self.cluster
-        self.start(run_file.ELASTIC)
+        self.start()
         now = datetime.datetime.now()
         hours = "-".join((now + datetime.timedelta(hours=h)).strftime("%H:%M")
                          for h in (3, 4))
@@ -228,7 +257,7 @@ class VolunteerTest(cluster_module.IntegrationTest):
                          "STRICT_RUN")
 
     def test_a_days_transfer_is_kept_over_a_restart(self):
-        self.start(run_file.ELASTIC)
+        self.start()
         limit = ("--daily-transfer", "1kB")
         self.island(*limit)
         first = self.wait_status("its day is used",

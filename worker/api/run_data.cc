@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "worker/data/batch_reader.h"
 #include "worker/data/by_file_data_set.h"
+#include "worker/data/data_set.h"
 #include "worker/data/manifest.h"
 
 namespace atl::worker {
@@ -35,6 +37,28 @@ absl::Status CompleteDataByUrl(v1::RunSpec& spec,
         "= 0"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<LocalData> LookAtLocalData(v1::DataSpec data,
+                                          const std::string& path) {
+  if (data.data_shard_count() < 1) data.set_data_shard_count(1);
+  DataOptions options;
+  options.path = path;
+  ASSIGN_OR_RETURN(const std::unique_ptr<DataSet> found,
+                   OpenData(data, options));
+  LocalData local = {.token_count = found->token_count()};
+  if (data.fingerprint().empty() ||
+      local.token_count > DataSet::kHeldBytesMax) {
+    return local;
+  }
+  ASSIGN_OR_RETURN(const std::string fingerprint, found->Fingerprint());
+  if (fingerprint != data.fingerprint()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the data at \"", path, "\" is not the run's: its fingerprint is ",
+        fingerprint, ", the run's is ", data.fingerprint()));
+  }
+  local.is_compared = true;
+  return local;
 }
 
 }  // namespace atl::worker

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/api/publish_data.h"
+#include "worker/data/data_set.h"
 
 namespace atl::worker {
 namespace {
@@ -86,6 +87,40 @@ TEST_F(RunDataTest, AnEvaluationNeedsHeldOutTokens) {
   spec_.mutable_data()->clear_fingerprint();
   spec_.mutable_evaluation()->set_every_round_count(0);
   EXPECT_EQ(Fault(), "");
+}
+
+TEST_F(RunDataTest, LocalDataIsTheRunsOrSaysWhatItIs) {
+  v1::DataSpec data;
+  data.set_format(v1::DATA_FORMAT_BYTES);
+  const std::string file = root_ + "/f0";
+  const auto own = LookAtLocalData(data, file);
+  ASSERT_TRUE(own.ok()) << own.status();
+  EXPECT_EQ(own->token_count, 50);
+  EXPECT_FALSE(own->is_compared);
+  data.set_data_shard_count(1);
+  data.set_fingerprint(*(*DataSet::Open(data, file))->Fingerprint());
+  EXPECT_TRUE(LookAtLocalData(data, file)->is_compared);
+  const absl::Status other = LookAtLocalData(data, root_ + "/f1").status();
+  EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(other.message(), HasSubstr("/f1\" is not the run's"));
+  const absl::Status missing = LookAtLocalData(data, root_ + "/none").status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(missing.message(), HasSubstr("no data at"));
+  std::filesystem::create_directory(root_ + "/empty");
+  EXPECT_THAT(LookAtLocalData(data, root_ + "/empty").status().message(),
+              HasSubstr("has no file"));
+}
+
+TEST_F(RunDataTest, ACopyOfDataByUrlIsTheRunsOrNot) {
+  ASSERT_TRUE(CompleteDataByUrl(spec_).ok());
+  const auto copy = LookAtLocalData(spec_.data(), root_);
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  EXPECT_TRUE(copy->is_compared);
+  spec_.mutable_data()->set_fingerprint(std::string(64, '0'));
+  EXPECT_EQ(LookAtLocalData(spec_.data(), root_).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(LookAtLocalData(spec_.data(), root_ + "/none").status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 }  // namespace

@@ -14,6 +14,8 @@ absl::Span<const Preset> Presets() {
       {"sparseloco", "needs some hundreds of rounds"},
       // arXiv 2502.12996.
       {"eager", "a little loss (2.52 against 2.50 at 1B)"},
+      {"volunteers",
+       "slow islands weigh less, and long contributions are shortened"},
       {"async", "stale contributions"},
       {"fedopt", "", /*is_for_local_data=*/true},
       {"fedavg", "", /*is_for_local_data=*/true},

@@ -32,9 +32,9 @@ std::vector<Candidate> Candidates(
 TEST(PresetTest, ThereIsOneOfEachName) {
   std::set<std::string> names;
   for (const Preset& preset : Presets()) names.emplace(preset.name);
-  EXPECT_EQ(names, std::set<std::string>({"async", "decoupled", "diloco",
-                                          "eager", "fedavg", "fedopt",
-                                          "sparseloco", "streaming"}));
+  EXPECT_EQ(names, std::set<std::string>(
+                       {"async", "decoupled", "diloco", "eager", "fedavg",
+                        "fedopt", "sparseloco", "streaming", "volunteers"}));
   EXPECT_EQ(names.size(), Presets().size());
 }
 

@@ -86,6 +86,7 @@ CASES = {
     "preset_sparseloco": _of_preset("sparseloco"),
     "preset_async": _of_preset("async"),
     "preset_fedopt": _of_preset("fedopt"),
+    "preset_volunteers": _of_preset("volunteers"),
 }
 
 # 51.2 million parameters as f32 are 204.8 MB; one step on one short sequence.

@@ -73,6 +73,20 @@ ELASTIC = {
     "evaluation": {"every_round_count": 0},
 }
 
+# The preset `volunteers` with a small model and short rounds; lacks data.path.
+VOLUNTEERS = {
+    "preset": "volunteers",
+    "model": BASE["model"],
+    "inner": {"batch_size": 2, "warmup_step_count": 3},
+    "schedule": {
+        "inner_step_count": 3,
+        "grace_window": "200ms",
+        "lease_duration": "3s",
+        "round_count": 100000,
+    },
+    "evaluation": {"every_round_count": 0},
+}
+
 
 def merged(base, *changes):
     """A copy of `base` with nested changes; None removes a key."""
