@@ -64,8 +64,9 @@ class ReflectionServiceTest : public ::testing::Test {
 TEST_F(ReflectionServiceTest, ListsTheServicesOfThePort) {
   Question question;
   question.set_list_services("");
+  const Answer answer = Ask(question);
   std::set<std::string> names;
-  for (const auto& service : Ask(question).list_services_response().service()) {
+  for (const auto& service : answer.list_services_response().service()) {
     names.insert(service.name());
   }
   EXPECT_EQ(names, (std::set<std::string>{
