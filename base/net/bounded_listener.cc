@@ -273,7 +273,12 @@ void BoundedListener::ShutPlace(Id id) {
   const auto found = open_.find(id);
   if (found == open_.end()) return;
   ++shut_count_;
-  shutdown(found->second.fd.get(), SHUT_RDWR);
+  const int fd = found->second.fd.get();
+  shutdown(fd, SHUT_RDWR);
+  // The owner would still read all that waits in the socket. Further bytes of
+  // the peer reset the connection.
+  while (recv(fd, nullptr, size_t{1} << 20, MSG_TRUNC | MSG_DONTWAIT) > 0) {
+  }
   Forget(id);
 }
 

@@ -85,7 +85,8 @@ class BoundedListener {
   // The same, of the connection whose peer has the address `peer`, as
   // ToPeerText names it.
   void Prove(absl::string_view peer, const std::string& name);
-  // Shuts all connections of `name`.
+  // Shuts all connections of `name`. Bytes that their owners have not read yet
+  // are lost.
   void Shut(const std::string& name);
   // The connection's owner has closed it, or is about to.
   void End(Id id);

@@ -160,6 +160,17 @@ TEST_F(BoundedListenerTest, AProvenConnectionStaysUntilItsNameIsShut) {
   AwaitEnd(proven);
 }
 
+TEST_F(BoundedListenerTest, TheOwnerOfAShutConnectionReadsNothingThatWaited) {
+  Start({});
+  const UniqueFd client = DialAndSend();
+  const auto served = owner_.Take();
+  listener_->Prove(served.second.id, "island a");
+  listener_->Shut("island a");
+  char byte;
+  EXPECT_LE(recv(served.first.get(), &byte, 1, 0), 0);
+  AwaitEnd(client);
+}
+
 TEST_F(BoundedListenerTest, RefusesWhileDescriptorsAreShort) {
   Start({});
   const UniqueFd first = DialAndSend();

@@ -7,8 +7,8 @@
 // grpc_method is "atoll.v1.RunService/GetRun", or "other" for a method that no
 // service has; grpc_status is "OK", "UNAVAILABLE", ... A call, stream or not,
 // counts once when its handler hands over the status, with its whole duration.
-// A peer that has received the status finds it counted. Calls that the role
-// check refuses are not counted. Thread-safe.
+// A peer that has received the status finds it counted. Refused calls count too.
+// Thread-safe.
 
 #pragma once
 

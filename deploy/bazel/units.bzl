@@ -212,6 +212,7 @@ UNITS = {
         "listener_test": "//base/rpc/certificates:authority //base/rpc/certificates:x509 //base/rpc/testing:health //base/rpc/testing:test_certificates //base/status:refusal //proto:run_service_grpc :authorization :call :channel :listener @grpc//:grpc++",
         "proxy_channel_test": "//base/host_port/testing:connect_proxy //base/host_port:proxy //base/random_id //base/rpc/testing:health //base/rpc/testing:test_certificates :channel :listener",
         "reflection_service": "//proto:reflection_grpc @grpc//:grpc++ @protobuf",
+        "reflection_service_test": "//proto:reflection_grpc //proto:run_service_grpc :channel :listener :reflection_service @protobuf",
         "retry": "//base/codec:bits //base/status:refusal",
         "retry_test": "//base/status:refusal :retry",
         "server_check": "//base/host_port //base/identity //base/rpc/certificates:tls //base/rpc/certificates:x509 //base/status :authorization @openssl//:crypto",
