@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <set>
@@ -222,6 +223,13 @@ TEST(FakeFileSystemTest, AFullDiskRefusesAndLeavesTheOldFile) {
   EXPECT_FALSE(fs.Exists("/a.tmp"));
   fs.SetCapacity(100);
   EXPECT_TRUE(WriteFileAtomically(fs, "/a", "longer than 8").ok());
+}
+
+TEST(FilesTest, AnAbsolutePathHasNoDots) {
+  const std::string here = std::filesystem::current_path().string();
+  EXPECT_EQ(AbsolutePath("a/../b/./c"), here + "/b/c");
+  EXPECT_EQ(AbsolutePath("/x/../y"), "/y");
+  EXPECT_EQ(AbsolutePath(""), "");
 }
 
 TEST(PosixFileSystemTest, ALockHasOneHolder) {

@@ -63,4 +63,8 @@ absl::Status WriteFileAtomically(FileSystem& file_system,
 // The directory of `path`; "." if `path` has no directory.
 std::string ParentDirectory(const std::string& path);
 
+// `path` from the root on, without "." and "..". Unchanged if it is empty, or
+// if this process has no working directory.
+std::string AbsolutePath(const std::string& path);
+
 }  // namespace atl

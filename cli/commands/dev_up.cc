@@ -194,7 +194,8 @@ absl::StatusOr<Cluster::Options> DevUp::ClusterOptions() {
   cluster.island_flags.push_back(options_.device);
   // Islands read this user's settings. An empty flag overrides those of TLS.
   for (const char* const name : {"dir", "cert", "key", "ca"}) {
-    cluster.island_flags.push_back(absl::StrCat("--tls-", name, "="));
+    cluster.island_flags.push_back(absl::StrCat("--tls-", name));
+    cluster.island_flags.push_back("");
   }
   // The run file is this user's own, so its islands may read what it names.
   const v1::DataSpec& data = run_.spec.data();

@@ -1,7 +1,5 @@
 #include "cli/commands/join_sandbox.h"
 
-#include <filesystem>
-#include <system_error>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,12 +12,6 @@
 namespace atl::cli {
 namespace {
 
-std::string Absolute(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
-  return error ? path : absolute.lexically_normal().string();
-}
-
 // The user's keys for data in buckets. A projected token is replaced, as a file
 // of the same directory.
 std::vector<std::string> CredentialPaths(const Environment& environment) {
@@ -27,13 +19,13 @@ std::vector<std::string> CredentialPaths(const Environment& environment) {
   for (const char* name : {"AWS_WEB_IDENTITY_TOKEN_FILE",
                            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}) {
     const std::string file = GetVariable(environment, name);
-    if (!file.empty()) paths.push_back(ParentDirectory(Absolute(file)));
+    if (!file.empty()) paths.push_back(ParentDirectory(AbsolutePath(file)));
   }
   const std::string file =
       GetVariable(environment, "AWS_SHARED_CREDENTIALS_FILE");
   const std::string home = GetVariable(environment, "HOME");
   if (!file.empty()) {
-    paths.push_back(Absolute(file));
+    paths.push_back(AbsolutePath(file));
   } else if (!home.empty()) {
     paths.push_back(absl::StrCat(home, "/.aws/credentials"));
   }
@@ -60,14 +52,14 @@ SandboxRequest MakeSandboxRequest(const Context& context,
   IslandPaths& paths = request.paths;
   paths = FindIslandPaths(context.environment, context.executable);
   if (!island.data_path.empty()) {
-    paths.data.push_back(Absolute(island.data_path));
+    paths.data.push_back(AbsolutePath(island.data_path));
   }
   for (const std::string& root : island.data_roots) paths.data.push_back(root);
   const rpc::TlsFiles& tls = island.security.tls;
   for (const std::string& path :
        {tls.dir, tls.ca, tls.cert, tls.key, island.rendezvous_secret_path,
         context.profile_path, ConfigDirectory(context.environment)}) {
-    if (!path.empty()) paths.read.push_back(Absolute(path));
+    if (!path.empty()) paths.read.push_back(AbsolutePath(path));
   }
   if (context.settings.has_data_credentials()) {
     for (std::string& path : CredentialPaths(context.environment)) {
@@ -76,32 +68,32 @@ SandboxRequest MakeSandboxRequest(const Context& context,
   }
   if (!enrolment_directory.empty()) {
     // A renewal writes there.
-    paths.write.push_back(Absolute(enrolment_directory));
+    paths.write.push_back(AbsolutePath(enrolment_directory));
   }
   if (!island.trainer_path.empty()) {
-    paths.sockets.push_back(ParentDirectory(Absolute(island.trainer_path)));
+    paths.sockets.push_back(ParentDirectory(AbsolutePath(island.trainer_path)));
   }
   if (!port_file.empty()) {
-    paths.write.push_back(ParentDirectory(Absolute(port_file)));
+    paths.write.push_back(ParentDirectory(AbsolutePath(port_file)));
   }
   std::vector<std::string>& own = request.own_directories;
-  own = {Absolute(island.work_directory),
-         Absolute(island.data_cache_directory),
-         Absolute(LocalDirectory(context.state_directory))};
+  own = {AbsolutePath(island.work_directory),
+         AbsolutePath(island.data_cache_directory),
+         AbsolutePath(LocalDirectory(context.state_directory))};
   if (!island.place.optimizer_directory.empty()) {
-    own.push_back(Absolute(island.place.optimizer_directory));
+    own.push_back(AbsolutePath(island.place.optimizer_directory));
   }
   // The processes of an island make their secret in the state directory, and
   // NCCL talks over abstract sockets.
   if (island.place.process_count > 1) {
-    own.push_back(Absolute(context.state_directory));
+    own.push_back(AbsolutePath(context.state_directory));
     request.hides_sockets = false;
   }
   if (absl::StartsWith(island.place.device, "cuda") && !paths.home.empty()) {
     own.push_back(absl::StrCat(paths.home, "/.nv"));
   }
   request.temporary_directory =
-      absl::StrCat(Absolute(island.work_directory), "/tmp");
+      absl::StrCat(AbsolutePath(island.work_directory), "/tmp");
   return request;
 }
 

@@ -136,12 +136,6 @@ absl::StatusOr<std::string> UnitDirectory(const Environment& environment) {
   return absl::StrCat(ParentDirectory(config), "/systemd/user");
 }
 
-std::string Absolute(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
-  return error ? path : absolute.lexically_normal().string();
-}
-
 std::string ValueOf(const flags::Command& command, const std::string& flag) {
   const std::vector<std::string> values = command.Values(flag);
   return values.empty() ? "" : values[0];
@@ -287,7 +281,7 @@ absl::Status InstallService(Context& context, const flags::Command& command,
   }
   ServiceUnit unit;
   unit.run_id = request.run_id;
-  unit.command = {Absolute(context.executable), "join"};
+  unit.command = {AbsolutePath(context.executable), "join"};
   const std::string address = ValueOf(command, "address");
   if (!address.empty() && !IsJoinString(address)) {
     unit.command.push_back(address);
@@ -296,7 +290,7 @@ absl::Status InstallService(Context& context, const flags::Command& command,
   for (std::string& flag : command.GivenFlags({"run", "service", "format"})) {
     unit.command.push_back(std::move(flag));
   }
-  unit.working_directory = Absolute(".");
+  unit.working_directory = AbsolutePath(".");
   for (const auto& [name, value] : context.environment) {
     if (KeptVariables().contains(name) || absl::StartsWith(name, "ATOLL_")) {
       unit.environment.push_back(absl::StrCat(name, "=", value));
@@ -304,20 +298,20 @@ absl::Status InstallService(Context& context, const flags::Command& command,
   }
   const std::string cache = ValueOf(command, "--data-cache");
   unit.writable_directories = {
-      Absolute(context.state_directory),
-      Absolute(cache.empty() ? DefaultDataCache(context.state_directory)
-                             : cache)};
+      AbsolutePath(context.state_directory),
+      AbsolutePath(cache.empty() ? DefaultDataCache(context.state_directory)
+                                 : cache)};
   std::string trainer = ValueOf(command, "--trainer");
   if (!trainer.empty()) {
     // The island makes the socket, unix:PATH.
     trainer = std::filesystem::path(
-                  Absolute(trainer.substr(trainer.find(':') + 1)))
+                  AbsolutePath(trainer.substr(trainer.find(':') + 1)))
                   .parent_path()
                   .string();
   }
   for (const std::string& path :
        {request.work_directory, ValueOf(command, "--optimizer-dir"), trainer}) {
-    if (!path.empty()) unit.writable_directories.push_back(Absolute(path));
+    if (!path.empty()) unit.writable_directories.push_back(AbsolutePath(path));
   }
   unit.nice = request.nice;
   unit.memory_bytes = request.memory_bytes;

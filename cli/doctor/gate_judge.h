@@ -46,7 +46,7 @@ Check JudgeVersion(absl::string_view ours, absl::string_view theirs,
 // Facts about the run's data.
 struct DataFacts {
   absl::Status manifest;  // Reading the manifest; data by URL only.
-  // What an island would find at `place`; only for data on this machine.
+  // The data that an island would find at `place`, on this machine.
   absl::StatusOr<worker::LocalData> found = worker::LocalData();
   // The data that an island would open here.
   absl::StatusOr<worker::DataPlace> place = worker::DataPlace();

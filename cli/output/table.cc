@@ -104,7 +104,7 @@ std::string Wrap(absl::string_view line, size_t begin, size_t indent,
                  size_t columns) {
   std::string out;
   size_t column = begin;
-  bool is_first = true;  // Of its line.
+  bool is_first = true;  // The word begins its line.
   for (const absl::string_view word : SplitWords(line)) {
     if (!is_first && column + 1 + Width(word) > columns) {
       absl::StrAppend(&out, "\n", std::string(indent, ' '), word);

@@ -191,8 +191,6 @@ TEST(PresetsTest, VolunteersWaitForNoIslandAndBoundEach) {
   EXPECT_EQ(spec.outer().weighting(), v1::WEIGHTING_TOKENS);
   EXPECT_GE(spec.data().data_shard_count(), schedule.island_count_min());
   EXPECT_EQ(spec.data().path(), "");
-  EXPECT_EQ(spec.inner().warmup_step_count(),
-            schedule.round_count() * schedule.inner_step_count() / 10);
 }
 
 }  // namespace

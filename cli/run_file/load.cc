@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/codec/sha256.h"
 #include "base/flags/flags.h"
+#include "base/io/files.h"
 #include "base/layout/external_model.h"
 #include "base/layout/ids.h"
 #include "base/status/annotate.h"
@@ -26,13 +27,6 @@ namespace {
 constexpr size_t kDigestDigits = 8;
 // An id has at most 63 characters.
 constexpr size_t kReadableBytesMax = 63 - 1 - kDigestDigits;
-
-// `path`, absolute and without "..". Empty if it is empty.
-std::string Absolute(const std::string& path) {
-  if (path.empty()) return path;
-  std::error_code error;
-  return std::filesystem::absolute(path, error).lexically_normal().string();
-}
 
 absl::Status CannotRead(const std::string& path, int error_number) {
   return WithHint(absl::InvalidArgumentError(
@@ -132,8 +126,8 @@ absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
   options.name = path;
   options.find_preset = FindPreset;
   options.preset_names = PresetNames();
-  options.model_directory = Absolute(changes.model_directory);
-  options.tensors_path = Absolute(changes.tensors_path);
+  options.model_directory = AbsolutePath(changes.model_directory);
+  options.tensors_path = AbsolutePath(changes.tensors_path);
   const std::filesystem::path file(path);
   options.default_run_id = IdFromName(file.stem().string());
   absl::StatusOr<std::string> text = ReadText(path);

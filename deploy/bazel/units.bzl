@@ -422,7 +422,7 @@ UNITS = {
     "cli/run_file": {
         "complete_spec": "//base/io //base/layout:external_model //base/layout:schedule //base/status //cli/output:error //cli/run_file //worker/api:model_files //worker/api:planner //worker/api:run_data @protobuf",
         "complete_spec_test": "//base/layout //cli/output:error //worker/api:model_files :complete_spec :load",
-        "load": "//base/codec:sha256 //base/flags //base/layout:external_model //base/layout:ids //base/status //cli/output:error //cli/presets //cli/run_file //cli/units",
+        "load": "//base/codec:sha256 //base/flags //base/io //base/layout:external_model //base/layout:ids //base/status //cli/output:error //cli/presets //cli/run_file //cli/units",
         "load_test": "//base/layout:ids //cli/output:error :load",
         "nearest": "",
         "nearest_test": ":nearest",

@@ -32,7 +32,8 @@ CHANGES = {
     "laptop": {"schedule": {"round_count": 3}},
     "sparseloco": {"schedule": {"round_count": 4}},
     "streaming": {"schedule": {"round_count": 4}},
-    "volunteers": {"schedule": {"inner_step_count": 20, "round_count": 4}},
+    "volunteers": {"schedule": {"inner_step_count": 20, "max_ahead_steps": 5,
+                                "round_count": 4}},
 }
 
 # Nats a byte of a uniform guess.

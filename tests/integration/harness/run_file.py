@@ -80,6 +80,7 @@ VOLUNTEERS = {
     "inner": {"batch_size": 2, "warmup_step_count": 3},
     "schedule": {
         "inner_step_count": 3,
+        "max_ahead_steps": 3,
         "grace_window": "200ms",
         "lease_duration": "3s",
         "round_count": 100000,
