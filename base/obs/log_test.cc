@@ -1,5 +1,6 @@
 #include "base/obs/log.h"
 
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -63,6 +64,54 @@ TEST_F(LogTest, ASinkTakesLinesInPlaceOfStderr) {
   SetLogSink(nullptr);
   EXPECT_THAT(Written([] { LOG(INFO) << "c"; }), MatchesRegex("I.*\\] c\n"));
   EXPECT_EQ(kept.text, "a] b");
+}
+
+// Counts lines by their text.
+class Counted : public LogSink {
+ public:
+  Counted() { SetLogSink(this); }
+  ~Counted() override { SetLogSink(nullptr); }
+  void Send(LogSeverity severity, absl::string_view line,
+            absl::string_view text) override {
+    ++counts[std::string(text)];
+  }
+  std::map<std::string, int> counts;
+};
+
+TEST_F(LogTest, AStatementThatRepeatsWithoutEndIsCut) {
+  Counted log;
+  for (int i = 0; i < 100000; ++i) LOG(INFO) << "flood";
+  LOG(INFO) << "another statement";
+  // The test may stand still, and a window end meanwhile.
+  EXPECT_GE(log.counts["flood"], 100);
+  EXPECT_LT(log.counts["flood"], 50000);
+  EXPECT_EQ(log.counts["another statement"], 1);
+}
+
+TEST_F(LogTest, ASubjectTakesNoLinesOfAnother) {
+  Counted log;
+  const auto say = [](const std::string& run) { LOG_ABOUT(INFO, run) << run; };
+  for (int i = 0; i < 100000; ++i) say("run a");
+  say("run b");
+  EXPECT_LT(log.counts["run a"], 50000);
+  EXPECT_EQ(log.counts["run b"], 1);
+}
+
+TEST_F(LogTest, ALibrarysLineHasItsPlaceAndIsOneLine) {
+  EXPECT_THAT(Written([] {
+                LogFromLibrary(LogSeverity::kInfo, "lib", "/usr/src/lib.cc", 7,
+                               "text\nI0101 forged");
+              }),
+              MatchesRegex("I.* lib\\.cc:7\\] lib: text\n"));
+}
+
+TEST_F(LogTest, ALibrarysLinesAreCut) {
+  Counted log;
+  for (int i = 0; i < 100000; ++i) {
+    LogFromLibrary(LogSeverity::kInfo, "lib", "lib.cc", 8, "flood");
+  }
+  EXPECT_GE(log.counts["lib: flood"], 10);
+  EXPECT_LT(log.counts["lib: flood"], 5000);
 }
 
 TEST_F(LogTest, RefusesAnUnknownLevel) {

@@ -92,6 +92,7 @@ void StopSignals::Run(std::stop_token stop) {
   std::optional<Clock::time_point> deadline;
   while (!stop.stop_requested()) {
     const int number = signals_.Next(kLook);
+    LogLeftOut();
     if (stop.stop_requested()) return;
     if (number > 0 && deadline.has_value()) signals_.DieBy(number);
     if (number > 0) {

@@ -9,8 +9,9 @@
 // lock graph of the process, under one spinlock. Our own mutexes are different
 // (base/sync), and TSan checks those.
 //
-// gRPC's log goes to our log, always at INFO: what matters is returned as a
-// status, too.
+// The logs of gRPC and of protobuf go to our log, always at INFO: what matters
+// is returned as a status, too. A remote caller can cause such lines without
+// end, so there are few of a kind (LogFromLibrary).
 
 #pragma once
 

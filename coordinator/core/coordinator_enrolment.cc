@@ -266,8 +266,11 @@ absl::StatusOr<v1::RevokeIslandResponse> Coordinator::RevokeIsland(
               Describe("island.revoke", request.run_id(), request.island_id()),
               call.now);
   if (is_member && !run->state().ended()) {
-    RETURN_IF_ERROR(
-        run->Step(event::RemoveIsland{request.island_id()}, call.now).status());
+    RETURN_IF_ERROR(run->Step(event::RemoveIsland{request.island_id(),
+                                                  /*readmit=*/false,
+                                                  /*revoke=*/true},
+                              call.now)
+                        .status());
   }
   servers_changed_ = true;
   return v1::RevokeIslandResponse();

@@ -68,6 +68,8 @@ struct Cancel {};
 struct RemoveIsland {
   std::string island_id;
   bool readmit = false;
+  // Discards its undecided contributions too. Not with `readmit`.
+  bool revoke = false;
 };
 struct Export {
   const v1::ExportCheckpointRequest& request;

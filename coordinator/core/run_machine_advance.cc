@@ -35,6 +35,7 @@ bool RunMachine::AdvanceOnce() {
   waits_for_.clear();
   ExpirePins();
   for (int32_t f = 0; state_.started() && f < state_.fragments().size(); ++f) {
+    EmitOutcomes(SettleRevoked(state_, observed_, f));
     EmitOutcomes(IsAsync(state_.spec().schedule())
                      ? SettleAsync(state_, observed_, f)
                      : SettleOld(state_, observed_, f));

@@ -77,7 +77,7 @@ absl::Status RunMachine::Take(const event::Cancel& cancel, RunAnswer& answer) {
 
 absl::Status RunMachine::Take(const event::RemoveIsland& remove,
                               RunAnswer& answer) {
-  const auto& [island_id, readmit] = remove;
+  const auto& [island_id, readmit, revoke] = remove;
   RETURN_IF_ERROR(CheckNotEnded());
   const Member* const found = state_.FindMember(island_id);
   if (found == nullptr) {
@@ -85,15 +85,17 @@ absl::Status RunMachine::Take(const event::RemoveIsland& remove,
                   absl::StrCat("run ", state_.run_id(),
                                " has never had an island ", island_id));
   }
-  if (found->removed() == readmit) {
+  if (found->removed() == readmit || (revoke && !found->record.revoked())) {
     storage::v1::MemberSet member = found->record;
     member.set_state(readmit ? v1::ISLAND_STATE_READMITTED
                              : v1::ISLAND_STATE_REMOVED);
+    if (revoke) member.set_revoked(true);
     EmitMember(std::move(member));
     reasons_.push_back(
         absl::StrCat("island ", island_id,
-                     readmit ? " may join again: an operator readmitted it"
-                             : " is removed by an operator"));
+                     readmit  ? " may join again: an operator readmitted it"
+                     : revoke ? " is revoked by an operator"
+                              : " is removed by an operator"));
   }
   Advance();
   return absl::OkStatus();

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/failpoint/failpoint.h"
 #include "base/obs/log.h"
 #include "base/random_id/random_id.h"
@@ -135,6 +139,16 @@ absl::Status TooManyStreams(size_t count) {
                              " such streams, its maximum"));
 }
 
+// Limits the lines of each run by itself, so that no run's lines leave out
+// another's. `reasons` begin with "run ID: " if they are of a run.
+void LogReasons(const std::vector<std::string>& reasons) {
+  for (const absl::string_view reason : reasons) {
+    const bool is_of_run = absl::StartsWith(reason, "run ");
+    LOG_ABOUT(INFO, is_of_run ? reason.substr(0, reason.find(": ")) : "")
+        << reason;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Start(const Spec& spec) {
@@ -249,7 +263,7 @@ absl::Status EventLoop::Recover() {
             << replayed.snapshot_count << " snapshots and "
             << replayed.record_count
             << " records after them";
-  for (const std::string& reason : effects.reasons) LOG(INFO) << reason;
+  LogReasons(effects.reasons);
   coordinator_ = std::move(coordinator);
   return absl::OkStatus();
 }
@@ -352,7 +366,7 @@ void EventLoop::RunBatch(std::deque<Event> batch) {
     for (Event& event : batch) event.answer(CannotStore(durable));
     return;
   }
-  for (const std::string& reason : effects.reasons) LOG(INFO) << reason;
+  LogReasons(effects.reasons);
   for (const std::string& warning : effects.warnings) LOG(WARNING) << warning;
   for (const std::string& warning : ListWarnings(effects.batch)) {
     LOG(WARNING) << warning;

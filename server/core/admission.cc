@@ -1,5 +1,8 @@
 // ShardMachine's admission checks: they decide which peer may push, and where.
 
+#include <set>
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
@@ -15,9 +18,13 @@ namespace {
 
 using Code = absl::StatusCode;
 
-// Most undecided contributions, refused ones included, of a slot and fragment.
-// It keeps a member from filling the disk and the reports with unwanted keys.
+// Most undecided contributions, refused ones included, of a fragment: by slot,
+// by token with n slots, and by run with n slots. They keep islands from filling
+// the disk and the reports with unwanted keys. A round needs one a slot, and an
+// island that begins again a second one.
 constexpr int kUndecidedMax = 4;
+int TokenUndecidedMax(int slot_count) { return 2 * slot_count + 2; }
+int RunUndecidedMax(int slot_count) { return 2 * slot_count + 16; }
 
 // Far beyond any real count, and low enough that sums fit 64 bits.
 constexpr int64_t kCountMax = int64_t{1} << 53;
@@ -191,21 +198,55 @@ absl::Status ShardMachine::AdmitContribution(
       }
     }
   }
-  int undecided_count = 0;
-  const auto count = [&](const ContributionKey& other) {
-    undecided_count += other.fragment == key.fragment &&
-                       other.slot == key.slot && !decided_.count(other);
+  return CheckUndecided(key);
+}
+
+absl::Status ShardMachine::CheckUndecided(const ContributionKey& key) const {
+  std::set<int32_t> peers;  // The slots of the same token.
+  for (const v1::TokenSlots& token : plan_.tokens()) {
+    const std::set<int32_t> slots(token.slots().begin(), token.slots().end());
+    if (slots.count(key.slot)) peers.insert(slots.begin(), slots.end());
+  }
+  std::set<ContributionKey> undecided;
+  const auto add = [&](const ContributionKey& other) {
+    if (other.fragment == key.fragment && !other.is_import() &&
+        !decided_.count(other)) {
+      undecided.insert(other);
+    }
   };
-  for (const auto& [other, fact] : stored_) count(other);
-  for (const auto& [other, bound] : partial_) count(other);
-  for (const auto& [other, fact] : refused_) count(other);
-  if (undecided_count >= kUndecidedMax) {
+  for (const auto& [other, fact] : stored_) add(other);
+  for (const auto& [other, bound] : partial_) add(other);
+  for (const auto& [other, fact] : refused_) add(other);
+  for (const ContributionKey& other : opening_) add(other);
+  undecided.erase(key);
+  int of_slot = 0;
+  int of_token = 0;
+  for (const ContributionKey& other : undecided) {
+    of_slot += other.slot == key.slot;
+    of_token += static_cast<int>(peers.count(other.slot));
+  }
+  const int of_run = static_cast<int>(undecided.size());
+  const auto refuse = [&](const std::string& whose, int count) {
     return RefuseForNow(
         Code::kResourceExhausted, "TOO_MANY_CONTRIBUTIONS",
-        absl::StrCat("slot ", key.slot, " has ", undecided_count,
-                     " undecided contributions of fragment ", key.fragment,
-                     "; push again when one is decided"),
+        absl::StrCat(whose, " ", count, " undecided contributions of fragment ",
+                     key.fragment, "; push again when one is decided"),
         absl::Seconds(1));
+  };
+  if (of_slot >= kUndecidedMax) {
+    return refuse(absl::StrCat("slot ", key.slot, " has"), of_slot);
+  }
+  // Others cannot take a slot's first one.
+  if (of_slot == 0) return absl::OkStatus();
+  if (!peers.empty() &&
+      of_token >= TokenUndecidedMax(static_cast<int>(peers.size()))) {
+    return refuse(absl::StrCat("the ", peers.size(), " islands of the token of "
+                               "slot ", key.slot, " have"),
+                  of_token);
+  }
+  if (plan_.slot_count() > 0 &&
+      of_run >= RunUndecidedMax(plan_.slot_count())) {
+    return refuse("the run has", of_run);
   }
   return absl::OkStatus();
 }

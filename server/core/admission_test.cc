@@ -223,6 +223,105 @@ TEST_F(AdmissionTest, WhatIsDecidedAndNotPersistedTakesNoRoomOfItsSlot) {
   EXPECT_EQ(Admit(), Code::kOk);
 }
 
+class UndecidedTotalTest : public AdmissionTest {
+ protected:
+  // `slot_count` members, all pushing to fragment 0.
+  void Start(int slot_count) {
+    plan_.clear_members();
+    for (int32_t slot = 0; slot < slot_count; ++slot) {
+      v1::PlanMember* member = plan_.add_members();
+      member->set_slot(slot);
+      member->set_island_epoch(3);
+      member->set_session_sha256("secret-hash");
+    }
+    plan_.set_slot_count(slot_count);
+  }
+  // Islands of one token.
+  void Enrol(int32_t begin, int32_t end) {
+    v1::TokenSlots* token = plan_.add_tokens();
+    for (int32_t slot = begin; slot < end; ++slot) token->add_slots(slot);
+  }
+  // Binds contributions of a slot until one is refused. Returns how many.
+  int Fill(int32_t slot) {
+    for (int count = 0;; ++count) {
+      v1::ContributionInfo info = Info(slot, 0);
+      info.mutable_key()->set_seq(1 + count);
+      *header_.mutable_info() = info;
+      if (!machine_->AdmitPush(header_, "secret-hash").ok()) return count;
+      machine_->OnBound(info);
+    }
+  }
+};
+
+TEST_F(UndecidedTotalTest, TheIslandsOfATokenHaveOneTogether) {
+  for (const auto state : {v1::RUN_STATE_ACTIVE, v1::RUN_STATE_PAUSED}) {
+    Restart(Disk(0, 0));
+    plan_.clear_tokens();
+    plan_.set_run_state(state);
+    Start(7);
+    Enrol(0, 5);
+    Enrol(5, 6);
+    Plan();
+    int count = 0;
+    for (int32_t slot = 0; slot < 5; ++slot) count += Fill(slot);
+    // 2 n + 2, reached by the first three slots, and the first one of the last
+    // two.
+    EXPECT_EQ(count, 14);
+    EXPECT_EQ(Fill(5), 4) << "another token";
+    EXPECT_EQ(Fill(6), 4) << "no token";
+  }
+}
+
+TEST_F(UndecidedTotalTest, AnIslandThatIsGoneLeavesNoRoomToItsToken) {
+  Restart(Disk(0, 0));
+  Start(3);
+  Enrol(0, 3);
+  Plan();
+  EXPECT_EQ(Fill(0), 4);
+  EXPECT_EQ(Fill(1), 4);
+  plan_.mutable_members()->DeleteSubrange(0, 2);
+  Plan();
+  EXPECT_EQ(Fill(2), 1);
+}
+
+TEST_F(UndecidedTotalTest, TheRunHasOne) {
+  Restart(Disk(0, 0));
+  Start(20);
+  Plan();
+  int count = 0;
+  for (int32_t slot = 0; slot < 20; ++slot) count += Fill(slot);
+  EXPECT_EQ(count, 2 * 20 + 16 + 6) << "six slots have only their first one";
+}
+
+TEST_F(UndecidedTotalTest, APlanOfAnOlderCoordinatorHasNone) {
+  Restart(Disk(0, 0));
+  Start(20);
+  plan_.set_slot_count(0);
+  Plan();
+  for (int32_t slot = 0; slot < 20; ++slot) EXPECT_EQ(Fill(slot), 4);
+}
+
+// Streams that begin at once are admitted before any key is bound.
+TEST_F(UndecidedTotalTest, KeysThatAreBeingBoundCount) {
+  Restart(Disk(0, 0));
+  Start(1);
+  Plan();
+  const auto key = [this](int64_t seq) {
+    header_.mutable_info()->mutable_key()->set_seq(seq);
+    return ContributionKey::FromProto(header_.info().key());
+  };
+  for (int64_t seq = 1; seq <= 4; ++seq) machine_->OnOpening(key(seq));
+  machine_->OnOpening(key(4));
+  key(5);
+  EXPECT_EQ(Admit(), Code::kResourceExhausted);
+  machine_->OnOpened(key(4));
+  key(5);
+  EXPECT_EQ(Admit(), Code::kResourceExhausted) << "another stream binds it";
+  machine_->OnOpened(key(4));
+  key(5);
+  EXPECT_EQ(Admit(), Code::kOk);
+}
+
 // Otherwise one member makes every report of the server too large to be sent.
 TEST_F(AdmissionTest, ASlotCannotHoldManyRefusedContributions) {
   for (int64_t seq = 1; seq <= 4; ++seq) {

@@ -195,6 +195,12 @@ class ShardMachine {
   // An import of `fragment` is complete and durable.
   void OnImported(int32_t fragment);
   void OnVersion0(int32_t fragment, const Version0Fact& fact);
+  // The key of an admitted push is being bound, by a stream or several. Counts
+  // like an undecided contribution until each stream's OnOpened.
+  void OnOpening(const ContributionKey& key) { opening_.insert(key); }
+  void OnOpened(const ContributionKey& key) {
+    opening_.erase(opening_.find(key));
+  }
   // A contribution's first header was bound to its key.
   void OnBound(const v1::ContributionInfo& info);
   // It is complete and durable. At level ISLAND: merged into set `live_set_id`;
@@ -329,6 +335,10 @@ class ShardMachine {
   void NameKept(std::vector<ShardAction>* actions);
   void NameDropSpares(std::vector<ShardAction>* actions);
 
+  // Contributions that a COMMIT of the plan, or an earlier one, has decided.
+  std::set<ContributionKey> ListCommitted() const;
+  // Adds the undecided, unsealed contributions of revoked islands.
+  void AddRevoked(std::vector<ContributionKey>& keys) const;
   // Empty if what is kept for it was not given up.
   std::string WhyGivenUp(const v1::Pin& pin) const;
   // True if a pin of the plan keeps what this commit merged.
@@ -355,6 +365,8 @@ class ShardMachine {
   // The error for a fragment of which this shard has no block.
   absl::Status NoBlock(int32_t fragment) const;
   absl::Status AdmitContribution(const v1::ContributionInfo& info) const;
+  // RESOURCE_EXHAUSTED: too many contributions are undecided to bind another.
+  absl::Status CheckUndecided(const ContributionKey& key) const;
   absl::StatusOr<v1::PlanMember> FindMember(int32_t slot) const;
   absl::Status AdmitMember(int32_t slot, int64_t island_epoch,
                            absl::string_view session_sha256) const;
@@ -386,6 +398,7 @@ class ShardMachine {
   CheckpointKeeper checkpoints_;
   std::map<ContributionKey, StoredFact> stored_;
   std::map<ContributionKey, v1::ContributionInfo> partial_;
+  std::multiset<ContributionKey> opening_;
   std::map<ContributionKey, RefusedFact> refused_;
   std::map<ContributionKey, std::string> lost_;
   // Decided by an applied, unpersisted COMMIT: neither reported nor admitted.

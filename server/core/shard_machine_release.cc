@@ -22,6 +22,37 @@ bool ShardMachine::Knows(const ContributionKey& key) const {
          lost_.count(key);
 }
 
+std::set<ContributionKey> ShardMachine::ListCommitted() const {
+  std::set<ContributionKey> committed = decided_;
+  for (const v1::Commit& commit : plan_.commits()) {
+    for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
+      committed.insert(ContributionKey::FromProto(outcome.key()));
+    }
+  }
+  return committed;
+}
+
+void ShardMachine::AddRevoked(std::vector<ContributionKey>& keys) const {
+  if (plan_.revoked_slots().empty()) return;
+  const std::set<int32_t> revoked(plan_.revoked_slots().begin(),
+                                  plan_.revoked_slots().end());
+  std::set<ContributionKey> kept = ListCommitted();
+  for (const v1::Seal& seal : plan_.seals()) {
+    for (const v1::SealedContribution& sealed : seal.contributions()) {
+      kept.insert(ContributionKey::FromProto(sealed.key()));
+    }
+  }
+  const auto add = [&](const ContributionKey& key) {
+    if (revoked.count(key.slot) && !key.is_import() && !kept.count(key)) {
+      keys.push_back(key);
+    }
+  };
+  for (const auto& [key, fact] : stored_) add(key);
+  for (const auto& [key, info] : partial_) add(key);
+  for (const auto& [key, fact] : refused_) add(key);
+  for (const auto& [key, why] : lost_) add(key);
+}
+
 void ShardMachine::NameDrops(std::vector<ShardAction>* actions) {
   ShardAction action{ActionKind::kDrop};
   for (const v1::ContributionOutcome& outcome : plan_.dropped()) {
@@ -44,15 +75,10 @@ void ShardMachine::NameDrops(std::vector<ShardAction>* actions) {
       action.keys.push_back(key);
     }
   }
+  AddRevoked(action.keys);
   const bool is_cancelled = plan_.run_state() == v1::RUN_STATE_CANCELLED;
   if (is_cancelled || plan_.run_state() == v1::RUN_STATE_COMPLETED) {
-    // Keep what is committed but not yet merged here.
-    std::set<ContributionKey> kept = decided_;
-    for (const v1::Commit& commit : plan_.commits()) {
-      for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
-        kept.insert(ContributionKey::FromProto(outcome.key()));
-      }
-    }
+    const std::set<ContributionKey> kept = ListCommitted();
     // A completed run still reports the outcome of stored contributions.
     for (const auto& [key, fact] : stored_) {
       if (is_cancelled && !kept.count(key)) action.keys.push_back(key);

@@ -571,6 +571,29 @@ TEST_F(ShardMachineTest, DropsWhatThePlanSaysWasNotMerged) {
   EXPECT_EQ(Trace(), "");
 }
 
+TEST_F(ShardMachineTest, DropsWhatARevokedIslandHasUnlessItIsSealed) {
+  RecoveredShard disk = Disk(5, 5);
+  disk.stored = {{Info(0, 5), 1.0}, {Info(1, 5), 1.0}};
+  disk.partial = {Info(1, 4)};
+  disk.refused[Key(1, 6)] = {"why", 5};
+  Restart(disk);
+  Seal(5, 0, {0, 1});
+  plan_.add_revoked_slots(1);
+  plan_.set_run_state(v1::RUN_STATE_PAUSED);
+  Plan();
+  EXPECT_EQ(Trace(),
+            "prepare fragment 0 version 5 attempt 0 of 2\n"
+            "drop epoch 1 fragment 0 slot 1 seq 5, "
+            "epoch 1 fragment 0 slot 1 seq 7");
+  // A stream that was admitted before the plan.
+  machine_->OnBound(Info(1, 3));
+  EXPECT_EQ(Trace(), "drop epoch 1 fragment 0 slot 1 seq 4");
+  plan_.clear_seals();
+  Plan();
+  EXPECT_EQ(Trace(), "drop epoch 1 fragment 0 slot 1 seq 6");
+  EXPECT_EQ(machine_->Report().stored_size(), 1);
+}
+
 TEST_F(ShardMachineTest, ReleasesOldVersionsThatNoPinNames) {
   RecoveredShard disk = Disk(5, 5);
   disk.held = {{0, 1}, {0, 2}, {0, 3}, {0, 4}, {0, 5}};

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/codec/block_grid.h"
 #include "base/failpoint/test_point.h"
@@ -41,12 +42,18 @@ absl::StatusOr<Digest128> ComputeDigest(const Contribution& contribution) {
 
 absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
     const v1::PushHeader& header, absl::string_view session_sha256) {
+  const auto key = ContributionKey::FromProto(header.info().key());
   {
     MutexLock lock(&mutex_);
     RETURN_IF_ERROR(machine_.AdmitPush(header, session_sha256));
+    machine_.OnOpening(key);
   }
   absl::StatusOr<std::shared_ptr<Contribution>> bound =
       store_->contributions().Bind(header.info());
+  const absl::Cleanup opened = [this, &key] {
+    MutexLock lock(&mutex_);
+    machine_.OnOpened(key);
+  };
   if (!bound.ok()) return OnLogError(header.info(), bound.status());
   const std::shared_ptr<Contribution> contribution = *std::move(bound);
   // Another stream may have bound the key in the meantime.

@@ -55,7 +55,8 @@ class ContributionLog {
   void AddRecovered(RecoveredShard& recovered) const;
 
   // Makes free segments until the fragment has `count` contributions to
-  // `version`, bound or to come.
+  // `version`, bound or to come. From then on it keeps at most `count` free
+  // segments, and deletes others that become free.
   //
   // RESOURCE_EXHAUSTED: the disk is full.
   absl::Status Reserve(int32_t fragment, int64_t version, int64_t count);
@@ -153,7 +154,8 @@ class ContributionLog {
       const ContributionKey& key);
   // True if its size is that of the fragment's contributions.
   bool IsReusable(int32_t fragment, const Segment& segment) const;
-  // Keeps a segment for the next contribution, or deletes it.
+  // Keeps a segment for the next contribution, or deletes it: it does not fit,
+  // or there are enough.
   void Recycle(int32_t fragment, std::unique_ptr<Segment> segment);
   // Deletes free segments that no contribution can use.
   void DropUselessSegments();
@@ -172,6 +174,9 @@ class ContributionLog {
   std::map<ContributionKey, std::string> lost_ ABSL_GUARDED_BY(mutex_);
   std::map<int32_t, std::vector<std::unique_ptr<Segment>>> free_segments_
       ABSL_GUARDED_BY(mutex_);
+  // By fragment: Reserve's newest `count`; before that, the free segments that
+  // a start found.
+  std::map<int32_t, int64_t> reserved_ ABSL_GUARDED_BY(mutex_);
   // Freed, but records may still name them.
   std::vector<FreedSegment> undeleted_ ABSL_GUARDED_BY(mutex_);
   // A batch that deletes their records is being written. Bind waits for it, or

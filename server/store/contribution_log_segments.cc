@@ -79,12 +79,15 @@ absl::StatusOr<std::unique_ptr<Segment>> ContributionLog::TakeSegment(
 void ContributionLog::Recycle(int32_t fragment,
                               std::unique_ptr<Segment> segment) {
   if (segment == nullptr) return;
-  if (!IsReusable(fragment, *segment)) {
-    context_.fs.Remove(segment->path).IgnoreError();
-    return;
+  if (IsReusable(fragment, *segment)) {
+    MutexLock lock(&mutex_);
+    auto& free = free_segments_[fragment];
+    if (static_cast<int64_t>(free.size()) < reserved_[fragment]) {
+      free.push_back(std::move(segment));
+      return;
+    }
   }
-  MutexLock lock(&mutex_);
-  free_segments_[fragment].push_back(std::move(segment));
+  context_.fs.Remove(segment->path).IgnoreError();
 }
 
 void ContributionLog::DropUselessSegments() {
@@ -92,6 +95,9 @@ void ContributionLog::DropUselessSegments() {
   {
     MutexLock lock(&mutex_);
     found.swap(free_segments_);
+    for (const auto& [fragment, free] : found) {
+      reserved_[fragment] = static_cast<int64_t>(free.size());
+    }
   }
   for (auto& [fragment, free] : found) {
     for (std::unique_ptr<Segment>& segment : free) {
@@ -116,6 +122,10 @@ void ContributionLog::DropSpares() {
 
 absl::Status ContributionLog::Reserve(int32_t fragment, int64_t version,
                                       int64_t count) {
+  {
+    MutexLock lock(&mutex_);
+    reserved_[fragment] = count;
+  }
   while (keeps_contributions()) {
     {
       MutexLock lock(&mutex_);

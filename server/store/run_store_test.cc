@@ -685,6 +685,23 @@ TEST_F(RunStoreTest, ASegmentThatCannotBeMadeTakesNoNumber) {
   EXPECT_EQ(*fs_.List(kLog), std::vector<std::string>{"0000000001.seg"});
 }
 
+TEST_F(RunStoreTest, SpareSegmentsAreAsManyAsARoundReserves) {
+  ASSERT_TRUE(store_->ReserveRound(0, 0, 2).ok());
+  std::vector<ContributionKey> keys;
+  for (int32_t slot = 0; slot < 10; ++slot) {
+    StoreContribution(slot);
+    keys.push_back(Bind(slot)->key());
+  }
+  EXPECT_EQ(fs_.List(kLog)->size(), 10u);
+  ASSERT_TRUE(store_->contributions().Drop(keys).ok());
+  EXPECT_EQ(fs_.List(kLog)->size(), 2u);
+  ASSERT_TRUE(Reopen().ok());
+  EXPECT_EQ(fs_.List(kLog)->size(), 2u) << "a start keeps them";
+  StoreContribution(0);
+  StoreContribution(1);
+  EXPECT_EQ(fs_.List(kLog)->size(), 2u) << "and uses them";
+}
+
 // A full disk also fails the deletion of records.
 TEST_F(RunStoreTest, WhatCouldNotBeFreedIsFreedByTheNextThatCan) {
   StoreContribution(0);

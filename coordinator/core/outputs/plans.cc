@@ -1,6 +1,7 @@
 #include "coordinator/core/outputs/plans.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -194,6 +195,14 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
   plan.set_shard_count(static_cast<int32_t>(state.server_ids().size()));
   plan.set_placement_epoch(state.placement_epoch());
   plan.set_layout_fingerprint(state.layout().fingerprint());
+  plan.set_slot_count(static_cast<int32_t>(state.members().size()));
+  std::map<std::string, v1::TokenSlots> tokens;
+  for (const Member& member : state.members()) {
+    const int32_t slot = member.record.slot();
+    if (member.enrolled()) tokens[member.record.token_id()].add_slots(slot);
+    if (member.record.revoked()) plan.add_revoked_slots(slot);
+  }
+  for (auto& [token_id, slots] : tokens) *plan.add_tokens() = std::move(slots);
   for (const Member& member : state.members()) {
     if (!member.present()) continue;
     v1::PlanMember& added = *plan.add_members();

@@ -12,6 +12,7 @@
 #include "coordinator/core/spec/validate_spec.h"
 #include "coordinator/core/state/outcome_table.h"
 #include "coordinator/core/testing/run_simulation.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace atl::coordinator {
@@ -295,6 +296,29 @@ TEST_F(PlansTest, AServersPlanOfTheMostIslandsFits) {
   EXPECT_LT(server.ByteSizeLong(), kMessageBytesMax);
   EXPECT_LT(MakePlan(0).ByteSizeLong(), kPlanBytesMax);
   std::cout << "server " << server.ByteSizeLong() << std::endl;
+}
+
+TEST_F(PlansTest, AServerIsToldTheSlotsOfATokenAndOfRevokedIslands) {
+  Start(1, 5, 1);
+  const auto set = [this](int slot, const std::string& token_id,
+                          v1::IslandState island_state) {
+    storage::v1::Record record;
+    *record.mutable_member_set() = state_.members()[slot].record;
+    record.mutable_member_set()->set_token_id(token_id);
+    record.mutable_member_set()->set_state(island_state);
+    record.mutable_member_set()->set_revoked(slot == 2);
+    Apply(record);
+  };
+  set(0, "b", v1::ISLAND_STATE_READY);
+  set(1, "a", v1::ISLAND_STATE_LOST);
+  set(2, "b", v1::ISLAND_STATE_REMOVED);
+  const v1::ServerRunPlan plan = BuildServerRunPlan(state_, observed_, 0);
+  EXPECT_EQ(plan.slot_count(), 5);
+  ASSERT_EQ(plan.tokens_size(), 2);
+  EXPECT_THAT(plan.tokens(0).slots(), testing::ElementsAre(1));
+  EXPECT_THAT(plan.tokens(1).slots(), testing::ElementsAre(0, 2));
+  EXPECT_THAT(plan.revoked_slots(), testing::ElementsAre(2));
+  EXPECT_EQ(plan.members_size(), 3);
 }
 
 TEST_F(PlansTest, AServerIsToldOfAllThatItStillReportsThoughItHasEnded) {

@@ -400,6 +400,32 @@ std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
   return outcomes;
 }
 
+std::vector<v1::ContributionOutcome> SettleRevoked(
+    const RunState& state, const Observations& observed, int32_t fragment) {
+  std::vector<v1::ContributionOutcome> outcomes;
+  const auto is_revoked = [](const Member& member) {
+    return member.record.revoked();
+  };
+  if (std::none_of(state.members().begin(), state.members().end(),
+                   is_revoked)) {
+    return outcomes;
+  }
+  std::set<std::pair<int32_t, int64_t>> sealed_keys;
+  for (const v1::SealedContribution& sealed :
+       state.fragments()[fragment].sealed.seal().contributions()) {
+    sealed_keys.emplace(sealed.key().slot(), sealed.key().seq());
+  }
+  for (const auto& [place, seen] :
+       CollectContributions(state, observed.shards, fragment)) {
+    if (is_revoked(state.members()[place.first]) &&
+        !sealed_keys.contains(place)) {
+      outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_DROPPED,
+                                     "an operator has revoked its island"));
+    }
+  }
+  return outcomes;
+}
+
 std::vector<v1::ContributionOutcome> SettleCancelled(
     const RunState& state, const Observations& observed, int32_t fragment) {
   std::vector<v1::ContributionOutcome> outcomes;

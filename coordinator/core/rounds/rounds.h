@@ -45,6 +45,11 @@ std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
                                                const Observations& observed,
                                                int32_t fragment);
 
+// Outcomes of the unsealed contributions of revoked islands.
+std::vector<v1::ContributionOutcome> SettleRevoked(const RunState& state,
+                                                   const Observations& observed,
+                                                   int32_t fragment);
+
 // Outcomes of everything undecided in a cancelled run.
 std::vector<v1::ContributionOutcome> SettleCancelled(
     const RunState& state, const Observations& observed, int32_t fragment);

@@ -174,6 +174,14 @@ absl::Status RunSimulation::Remove(const std::string& island_id, bool readmit) {
   return status;
 }
 
+absl::Status RunSimulation::Revoke(const std::string& island_id) {
+  const absl::Status status =
+      machine_->Step(event::RemoveIsland{island_id, false, true}, now_)
+          .status();
+  Collect();
+  return status;
+}
+
 absl::Status RunSimulation::Heartbeat(const std::string& island_id) {
   return machine_->Step(event::Heartbeat{Credentials(island_id)}, now_)
       .status();

@@ -45,6 +45,8 @@ class RunSimulation : public ServerDirectory {
   absl::Status Leave(const std::string& island_id);
   // An operator removes or readmits the island.
   absl::Status Remove(const std::string& island_id, bool readmit = false);
+  // An operator revokes the island.
+  absl::Status Revoke(const std::string& island_id);
   absl::Status Heartbeat(const std::string& island_id);
   // Reports `loss` for the parameters of `version`.
   absl::Status Evaluate(const std::string& island_id, int64_t version,

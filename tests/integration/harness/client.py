@@ -159,9 +159,9 @@ class Client:
                                                name)
             return self._services[name]
 
-    def raw_call(self, path, timeout=CALL_TIMEOUT_S):
-        """Makes a unary call to `path` with an empty message."""
-        return self._channel.unary_unary(path)(b"", timeout=timeout)
+    def raw_call(self, path, message=b"", timeout=CALL_TIMEOUT_S):
+        """Makes a unary call to `path` with the bytes of a message."""
+        return self._channel.unary_unary(path)(message, timeout=timeout)
 
     def message(self, name):
         return self.schema.message_named("atoll.v1." + name)
