@@ -40,7 +40,7 @@ UNITS = {
     "base/flags": {
         "flags": "//base/obs:program //base/obs:version //base/status :spelling @cli11",
         "flags_test": "//base/flags",
-        "program_flags": "//base/flags //base/host_port:proxy //base/metrics:metrics_listener //base/rpc/certificates:tls",
+        "program_flags": "//base/flags //base/host_port:network //base/host_port:proxy //base/metrics:metrics_listener //base/rpc/certificates:tls",
         "program_flags_test": ":program_flags",
         "spelling": "",
         "spelling_test": ":spelling",
@@ -320,7 +320,7 @@ UNITS = {
         "join_service": "//base/flags //base/io //base/io:private_directory //base/io:unique_fd //base/status //cli/ca:ca_files //cli/doctor:check_before_join //cli/enrol:join_enrolment //cli/flags:data_cache_flags //cli/output:error //cli:context //coordinator/client //proto:run_service_grpc //worker/api:run_data @nlohmann_json",
         "join_service_test": "//cli/output:error :join_service @nlohmann_json",
         "local": "//base/status //cli/output:error //cli/units //cli/volunteer:local_socket //cli/volunteer:local_status :commands_header @nlohmann_json",
-        "model_commands": "//base/flags //base/host_port //base/io //base/io:own_file //base/rpc/certificates:authority //base/status //cli/flags:compute_flags //cli/flags:data_cache_flags //cli/output //cli/output:error //cli/output:progress //cli/output:table //cli/units //cli/volunteer:data_consent //cli:interrupt //worker/api:model_files //worker/api:publish_data //worker/api:run_data //worker/api:serve_data //worker/api:tokenize :commands_header @nlohmann_json",
+        "model_commands": "//base/flags //base/flags:program_flags //base/host_port //base/io //base/io:own_file //base/rpc/certificates:authority //base/status //cli/flags:compute_flags //cli/flags:data_cache_flags //cli/output //cli/output:error //cli/output:progress //cli/output:table //cli/units //cli/volunteer:data_consent //cli:interrupt //worker/api:model_files //worker/api:publish_data //worker/api:run_data //worker/api:serve_data //worker/api:tokenize :commands_header @nlohmann_json",
         "plan": "//base/codec //base/flags //base/status //cli/kubernetes:resources //cli/output:error //cli/output:table //cli/units //worker/api:planner :commands_header :plan_subject :recipes @nlohmann_json",
         "plan_subject": "//base/codec //base/layout //base/layout:external_model //base/layout:schedule //base/status //cli/output:error //cli/presets //cli/run_file:complete_spec //cli/run_file:load //cli/units //proto:run_proto //worker/api:model_files //worker/api:planner",
         "query_commands": "//base/flags //base/layout:schedule //base/obs:version //base/status //base/time:proto_time //cli/output //cli/output:describe //cli/output:error //cli/output:table //proto:run_service_grpc //proto:training_state_service_grpc :commands_header @nlohmann_json",
@@ -1035,7 +1035,7 @@ UNITS = {
     "worker/data/serve": {
         "data_answer": "//base/object_store:object_url //base/obs:log //base/rpc/certificates:data_token :served_files",
         "data_answer_test": "//base/codec:sha256 //base/rpc/certificates:authority //base/rpc/certificates:data_token //worker/data/serve/testing:published_directory :data_answer",
-        "data_server": "//base/host_port //base/io:unique_fd //base/net:socket //base/obs:log //base/rpc/certificates:tls //base/rpc/certificates:tls_source //base/status //base/sync:mutex //base/time:clock //base/time:token_bucket :data_answer @microhttpd",
+        "data_server": "//base/host_port //base/host_port:network //base/io:unique_fd //base/net:bounded_listener //base/net:http_daemon //base/net:places //base/obs:log //base/rpc/certificates:tls //base/rpc/certificates:tls_source //base/status //base/sync:mutex //base/time:clock //base/time:token_bucket :data_answer @microhttpd",
         "data_server_test": "//base/io //base/io:unique_fd //base/net:socket //base/object_store:open_object_store //base/random_id //base/rpc/certificates:authority //base/rpc/certificates:data_token //base/rpc/testing:test_certificates //base/time:clock //worker/data/serve/testing:published_directory :data_server",
         "served_files": "//base/codec:sha256 //base/io //base/io:unique_fd //base/status //worker/data:manifest",
         "served_files_test": "//base/codec:sha256 //worker/data/serve/testing:published_directory :served_files",
