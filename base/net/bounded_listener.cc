@@ -249,7 +249,7 @@ void BoundedListener::Accept(UniqueFd fd, const sockaddr_storage& address) {
   }
   Place& place = open_[added.id];
   place.fd = std::move(fd);
-  place.connection = {added.id, address, is_exempt};
+  place.connection = {added.id, address, added.key};
   place.peer = ToPeerText(Generic(address));
   peers_[place.peer] = added.id;
   const absl::Time now = SystemClock().Now();

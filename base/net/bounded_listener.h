@@ -54,7 +54,9 @@ class BoundedListener {
   struct Connection {
     Id id = 0;
     sockaddr_storage address = {};
-    bool is_exempt = false;
+    // Equal for connections that limits count together: those of one address,
+    // or /64 of IPv6, that is not exempt.
+    std::string limit_key;
   };
 
   struct Spec {

@@ -45,6 +45,7 @@ Places::Added Places::Add(absl::string_view address_bytes) {
                 // No address is as long.
                 ? absl::StrCat("counts by itself: ", added.id)
                 : std::string(address_bytes.substr(0, kHostBytes))};
+  added.key = owner.key;
   added.ended = FindExcess(owner);
   if (added.ended.has_value()) Remove(*added.ended);
   Insert(added.id, owner);
