@@ -1,8 +1,11 @@
 #include "base/flags/program_flags.h"
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 
 namespace atl::flags {
 
@@ -46,6 +49,24 @@ void AddProxyFlag(Command& command, Proxy& proxy) {
                "http://[USER:PASSWORD@]HOST:PORT of a proxy that knows "
                "CONNECT, through which it dials all but loopback")
       .Environment("ATOLL_PROXY");
+}
+
+void AddTrustedProxyFlag(Command& command, std::vector<Network>& networks) {
+  const auto read = [&networks](const std::string& text) -> std::string {
+    const std::optional<Network> network = ParseNetwork(text);
+    if (!network.has_value()) {
+      return absl::StrCat("\"", text,
+                          "\" is no network; 10.0.0.0/8 is an example");
+    }
+    networks.push_back(*network);
+    return "";
+  };
+  command
+      .AddText("--trusted-proxy", {"", read},
+               "Network, as 10.0.0.0/8, of load balancers through which peers "
+               "come: their addresses have no bound of their own; may be "
+               "repeated")
+      .Join(',');
 }
 
 void AddMetricsFlags(Command& command, MetricsListenerOptions& options) {

@@ -4,7 +4,10 @@
 
 #pragma once
 
+#include <vector>
+
 #include "base/flags/flags.h"
+#include "base/host_port/network.h"
 #include "base/host_port/proxy.h"
 #include "base/metrics/metrics_listener.h"
 #include "base/rpc/certificates/tls.h"
@@ -19,6 +22,9 @@ void AddIslandCaFlag(Command& command, rpc::Security& security);
 
 // Adds --proxy, for a program that dials others.
 void AddProxyFlag(Command& command, Proxy& proxy);
+
+// Adds --trusted-proxy, for a program that strangers reach.
+void AddTrustedProxyFlag(Command& command, std::vector<Network>& networks);
 
 // Adds --metrics-listen and --metrics-port-file.
 void AddMetricsFlags(Command& command, MetricsListenerOptions& options);

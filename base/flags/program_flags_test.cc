@@ -1,5 +1,7 @@
 #include "base/flags/program_flags.h"
 
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -54,6 +56,28 @@ TEST(ProgramFlagsTest, AMalformedProxyIsAWrongCommandLine) {
   AddProxyFlag(command, proxy);
   EXPECT_THAT(command.Parse({"--proxy", "ftp://x"}).error,
               HasSubstr("--proxy: "));
+}
+
+TEST(ProgramFlagsTest, TrustedProxiesMayBeRepeated) {
+  Command command("test", "");
+  std::vector<Network> networks;
+  AddTrustedProxyFlag(command, networks);
+  EXPECT_EQ(command
+                .Parse({"--trusted-proxy", "10.0.0.0/8", "--trusted-proxy",
+                        "fd00::/8"})
+                .error,
+            "");
+  ASSERT_EQ(networks.size(), 2u);
+  EXPECT_TRUE(networks[0].Contains("\x0a\x01\x02\x03"));
+  EXPECT_EQ(networks[1].bit_count, 8);
+}
+
+TEST(ProgramFlagsTest, ATrustedProxyIsANetwork) {
+  Command command("test", "");
+  std::vector<Network> networks;
+  AddTrustedProxyFlag(command, networks);
+  EXPECT_THAT(command.Parse({"--trusted-proxy", "lb.example.org"}).error,
+              HasSubstr("--trusted-proxy: "));
 }
 
 }  // namespace

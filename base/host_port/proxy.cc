@@ -1,10 +1,6 @@
 #include "base/host_port/proxy.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
-#include <array>
-#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -12,38 +8,13 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/host_port/network.h"
 
 namespace atl {
 namespace {
-
-// An IP address: 4 or 16 bytes.
-std::optional<std::string> ParseIp(const std::string& text) {
-  std::array<char, 16> bytes;
-  if (inet_pton(AF_INET, text.c_str(), bytes.data()) == 1) {
-    return std::string(bytes.data(), 4);
-  }
-  if (inet_pton(AF_INET6, text.c_str(), bytes.data()) == 1) {
-    return std::string(bytes.data(), 16);
-  }
-  return std::nullopt;
-}
-
-// Returns whether the first `bit_count` bits of two addresses agree.
-bool HaveSamePrefix(const std::string& a, const std::string& b, int bit_count) {
-  if (a.size() != b.size() || bit_count < 0 ||
-      bit_count > static_cast<int>(8 * a.size())) {
-    return false;
-  }
-  for (int bit = 0; bit < bit_count; ++bit) {
-    const int mask = 0x80 >> (bit % 8);
-    if ((a[bit / 8] & mask) != (b[bit / 8] & mask)) return false;
-  }
-  return true;
-}
 
 // Returns whether `entry` of NO_PROXY stands for the lower-case `host`.
 bool IsListed(absl::string_view entry, const std::string& host) {
@@ -55,14 +26,9 @@ bool IsListed(absl::string_view entry, const std::string& host) {
   }
   name = ToComparedHost(name);
   if (name == "*" || name == host) return true;
-  if (const auto ip = ParseIp(host)) {
-    const std::pair<std::string, std::string> parts =
-        absl::StrSplit(name, absl::MaxSplits('/', 1));
-    const auto network = ParseIp(parts.first);
-    if (network.has_value() && parts.second.empty()) return *network == *ip;
-    int bit_count = 0;
-    return network.has_value() && absl::SimpleAtoi(parts.second, &bit_count) &&
-           HaveSamePrefix(*ip, *network, bit_count);
+  if (const auto ip = ParseAddressBytes(host)) {
+    const std::optional<Network> network = ParseNetwork(name);
+    return network.has_value() && network->Contains(*ip);
   }
   if (name[0] == '*') name.erase(0, 1);
   if (name[0] != '.') name.insert(0, ".");

@@ -6,8 +6,8 @@
 // space) come from a Collectable, which is asked at each scrape.
 //
 // Names and units follow Prometheus: base units, `_total` for counters. Labels
-// of our own families are run, phase, outcome, codec, state and server; never
-// an island: labels must be few.
+// of our own families are run, phase, outcome, codec, state, server and port;
+// never an island: labels must be few.
 //
 // Thread-safe.
 

@@ -4,45 +4,44 @@
 #include <sys/socket.h>
 
 #include <atomic>
-#include <list>
-#include <thread>
+#include <memory>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/host_port/host_port.h"
 #include "base/io/own_file.h"
 #include "base/io/unique_fd.h"
+#include "base/metrics/connection_metrics.h"
 #include "base/metrics/exposition.h"
-#include "base/net/socket.h"
+#include "base/net/bounded_listener.h"
+#include "base/net/http_daemon.h"
+#include "base/net/places.h"
 #include "base/obs/log.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
-#include "base/sync/mutex.h"
-#include "base/time/clock.h"
+#include "prometheus/collectable.h"
 
 namespace atl {
 namespace {
 
-// Two, so that a scrape that waits does not hold up a probe.
-constexpr unsigned kThreadCount = 2;
-// Connections of all peers together.
-constexpr unsigned kConnectionCountMax = 256;
-// Connections of one address. Prometheus, the kubelet and other probes of a
-// node share an address.
-constexpr unsigned kPeerConnectionCountMax = 64;
+// Connections of all peers together. Strangers have half of the places.
+constexpr net::Places::Limits kLimits = {.count_max = 256,
+                                         .stranger_max = 128,
+                                         .network_stranger_max = 64,
+                                         .address_stranger_max = 32,
+                                         .name_max = 64};
+// The name of connections whose first request is a probe's.
+constexpr char kProbe[] = "probe";
 // Memory for a connection's request line, headers and own state.
 constexpr size_t kConnectionBytesMax = 8 << 10;
 constexpr unsigned kIdleSecondsMax = 5;
-// From accept to close, whatever the peer sends or reads meanwhile.
 constexpr absl::Duration kConnectionAgeMax = absl::Seconds(10);
-// How often connections are checked for their age.
-constexpr absl::Duration kAgeCheckInterval = absl::Seconds(1);
 // Bytes of metrics' texts that peers have not read yet.
 constexpr int64_t kUnreadBytesMax = 16 << 20;
-constexpr int kBacklog = 128;
 
 constexpr char kPlainText[] = "text/plain; charset=utf-8";
 
@@ -60,69 +59,62 @@ absl::StatusOr<HostPort> ParseAddress(absl::string_view flag) {
   return address;
 }
 
-// Open connections, each with its time of accept. Thread-safe.
-class Connections {
- public:
-  using Id = std::list<std::pair<int, absl::Time>>::iterator;
-
-  Id Add(int fd) {
-    MutexLock lock(&mutex_);
-    return open_.emplace(open_.end(), fd, SystemClock().Now());
+// Whether the connection's first bytes ask for health.
+bool IsProbe(int fd) {
+  char bytes[16];
+  const ssize_t size = recv(fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
+  absl::string_view request(bytes, size < 0 ? 0 : static_cast<size_t>(size));
+  if (!absl::ConsumePrefix(&request, "GET ")) {
+    absl::ConsumePrefix(&request, "HEAD ");
   }
-  // The caller closes the socket only after this.
-  void Remove(Id id) {
-    MutexLock lock(&mutex_);
-    open_.erase(id);
-  }
-  // Shuts down those accepted before `time`; their owner then closes them.
-  void ShutDownOlder(absl::Time time) {
-    MutexLock lock(&mutex_);
-    for (const auto& [fd, accepted] : open_) {
-      if (accepted < time) shutdown(fd, SHUT_RDWR);
-    }
-  }
-
- private:
-  Mutex mutex_;
-  // The oldest first.
-  std::list<std::pair<int, absl::Time>> open_ ABSL_GUARDED_BY(mutex_);
-};
+  return absl::StartsWith(request, "/livez ") ||
+         absl::StartsWith(request, "/healthz ") ||
+         absl::StartsWith(request, "/readyz ");
+}
 
 }  // namespace
 
 class MetricsListener::Impl {
  public:
-  explicit Impl(const Metrics& metrics) : metrics_(metrics) {}
+  explicit Impl(Metrics& metrics) : metrics_(metrics) {}
 
   ~Impl() {
-    if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
-    {
-      MutexLock lock(&mutex_);
-      stops_ = true;
-      wake_.SignalAll();
-    }
-    if (age_checker_.joinable()) age_checker_.join();
+    if (listener_ != nullptr) listener_->Stop();
   }
 
-  absl::Status Start(UniqueFd listening) {
-    daemon_ = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD, 0, nullptr, nullptr, &Impl::Answer, this,
-        MHD_OPTION_LISTEN_SOCKET, listening.get(),         //
-        MHD_OPTION_THREAD_POOL_SIZE, kThreadCount,         //
-        MHD_OPTION_CONNECTION_LIMIT, kConnectionCountMax,  //
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, kPeerConnectionCountMax,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytesMax,
-        MHD_OPTION_CONNECTION_TIMEOUT, kIdleSecondsMax,  //
-        MHD_OPTION_NOTIFY_CONNECTION, &Impl::Notify, this, MHD_OPTION_END);
-    if (daemon_ == nullptr) {
-      return absl::ResourceExhaustedError(
-          "--metrics-listen: the HTTP server does not start: too few threads, "
-          "files or too little memory");
+  absl::Status Start(const HostPort& address) {
+    absl::StatusOr<std::unique_ptr<net::BoundedListener>> listener =
+        net::BoundedListener::Listen({.address = address,
+                                      .limits = kLimits,
+                                      .age_max = kConnectionAgeMax});
+    RETURN_IF_ERROR(Annotate(listener.status(), "--metrics-listen"));
+    listener_ = *std::move(listener);
+    connection_metrics_ = MakeConnectionMetrics(listener_);
+    metrics_.Add(connection_metrics_);
+    for (auto* const daemon : {&scrapes_, &probes_}) {
+      absl::StatusOr<std::unique_ptr<net::HttpDaemon>> started =
+          net::HttpDaemon::Start(
+              {.listener = listener_.get(),
+               .flags = MHD_USE_EPOLL_INTERNAL_THREAD,
+               .answer = &Impl::Answer,
+               .answerer = this,
+               .options = {
+                   {MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytesMax,
+                    nullptr},
+                   {MHD_OPTION_CONNECTION_TIMEOUT, kIdleSecondsMax, nullptr}}});
+      RETURN_IF_ERROR(Annotate(started.status(), "--metrics-listen"));
+      *daemon = *std::move(started);
     }
-    (void)listening.Release();  // The daemon closes it.
-    age_checker_ = std::thread([this] { CheckAges(); });
+    listener_->Run([this](UniqueFd fd,
+                          const net::BoundedListener::Connection& connection) {
+      const bool is_probe = IsProbe(fd.get());
+      if (is_probe) listener_->Prove(connection.id, kProbe);
+      (is_probe ? probes_ : scrapes_)->Serve(std::move(fd), connection);
+    });
     return absl::OkStatus();
   }
+
+  int port() const { return listener_->address().port; }
 
  private:
   // An answer before its headers.
@@ -137,21 +129,6 @@ class MetricsListener::Impl {
     std::string text;
     std::atomic<int64_t>& unread_bytes;
   };
-
-  static void Notify(void* self, MHD_Connection* connection, void** context,
-                     MHD_ConnectionNotificationCode code) {
-    Connections& connections = static_cast<Impl*>(self)->connections_;
-    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-      const int fd =
-          MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
-              ->connect_fd;
-      *context = new Connections::Id(connections.Add(fd));
-    } else {
-      const std::unique_ptr<Connections::Id> id(
-          static_cast<Connections::Id*>(*context));
-      connections.Remove(*id);
-    }
-  }
 
   // Is called once the headers are there. Answers at once, before any body is
   // read: libmicrohttpd then reads none, and closes the connection.
@@ -232,47 +209,30 @@ class MetricsListener::Impl {
     return ok ? MHD_YES : MHD_NO;
   }
 
-  void CheckAges() {
-    MutexLock lock(&mutex_);
-    while (!stops_) {
-      connections_.ShutDownOlder(SystemClock().Now() - kConnectionAgeMax);
-      wake_.WaitWithTimeout(&mutex_, kAgeCheckInterval);
-    }
-  }
-
-  const Metrics& metrics_;
-  Connections connections_;
+  Metrics& metrics_;
   std::atomic<int64_t> unread_bytes_ = 0;
-  MHD_Daemon* daemon_ = nullptr;
-
-  std::thread age_checker_;
-  Mutex mutex_;
-  CondVar wake_;
-  bool stops_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<net::BoundedListener> listener_;
+  std::shared_ptr<prometheus::Collectable> connection_metrics_;
+  // A thread each: a scrape that waits holds up no probe.
+  std::unique_ptr<net::HttpDaemon> scrapes_;
+  std::unique_ptr<net::HttpDaemon> probes_;
 };
 
 MetricsListener::MetricsListener() = default;
 MetricsListener::~MetricsListener() = default;
 
 absl::StatusOr<std::unique_ptr<MetricsListener>> MetricsListener::Start(
-    const MetricsListenerOptions& options, const Metrics& metrics) {
+    const MetricsListenerOptions& options, Metrics& metrics) {
   if (options.address.empty()) return nullptr;
-  ASSIGN_OR_RETURN(HostPort address, ParseAddress(options.address));
-  absl::StatusOr<UniqueFd> listening = net::Listen(address, kBacklog);
-  if (!listening.ok()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--metrics-listen: ", listening.status().message()));
-  }
-  ASSIGN_OR_RETURN(const HostPort bound, net::LocalAddress(listening->get()));
-  address.port = bound.port;
+  ASSIGN_OR_RETURN(const HostPort address, ParseAddress(options.address));
   auto listener = std::unique_ptr<MetricsListener>(new MetricsListener);
   listener->impl_ = std::make_unique<Impl>(metrics);
-  RETURN_IF_ERROR(listener->impl_->Start(*std::move(listening)));
-  listener->port_ = address.port;
-  listener->address_ = JoinHostPort(address.host, address.port);
+  RETURN_IF_ERROR(listener->impl_->Start(address));
+  listener->port_ = listener->impl_->port();
+  listener->address_ = JoinHostPort(address.host, listener->port_);
   if (!options.port_file.empty()) {
     RETURN_IF_ERROR(
-        WritePortFile(options.port_file, absl::StrCat(address.port)));
+        WritePortFile(options.port_file, absl::StrCat(listener->port_)));
   }
   LOG(INFO) << "metrics and health on " << listener->address_;
   return listener;

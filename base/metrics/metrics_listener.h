@@ -6,9 +6,10 @@
 //   GET /readyz            200 "ok", or 503 with what the program waits for
 //
 // HEAD is answered as GET. Any other method gets 405, any other path 404, a
-// body is refused. A connection that is slow, idle or one too many is closed,
-// and memory has a bound (limits in the .cc file): the port is open to whoever
-// reaches it.
+// body is refused. The port is open to anyone who reaches it, so connections
+// (base/net/bounded_listener.h), their time and memory have bounds (in the .cc
+// file). Connections that ask for health first have places and a thread of
+// their own: neither strangers nor a scrape that waits keep a probe out.
 //
 // Thread-safe.
 
@@ -36,7 +37,7 @@ class MetricsListener {
   // FAILED_PRECONDITION: the port cannot be bound.
   // Others: the port file cannot be written.
   static absl::StatusOr<std::unique_ptr<MetricsListener>> Start(
-      const MetricsListenerOptions& options, const Metrics& metrics);
+      const MetricsListenerOptions& options, Metrics& metrics);
   // Closes the port and its connections.
   ~MetricsListener();
   MetricsListener(const MetricsListener&) = delete;

@@ -3,19 +3,24 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "base/io/unique_fd.h"
+#include "base/sync/testing/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "prometheus/collectable.h"
 
 namespace atl {
 namespace {
@@ -33,25 +38,29 @@ class MetricsListenerTest : public ::testing::Test {
     return listener.ok() ? *std::move(listener) : nullptr;
   }
 
-  // Sends `bytes`. Returns the listener's answer, up to its close of the
-  // connection.
-  std::string Exchange(const std::string& bytes) {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    const absl::Cleanup close_fd = [fd] { close(fd); };
+  UniqueFd Dial() {
+    UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const timeval minute = {60, 0};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &minute, sizeof(minute));
+    setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &minute, sizeof(minute));
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(static_cast<uint16_t>(listener_->port()));
-    EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address),
+    EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
                       sizeof(address)),
               0);
-    send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    return fd;
+  }
+
+  // Sends `bytes`. Returns the listener's answer, up to its close of the
+  // connection.
+  std::string Exchange(const std::string& bytes) {
+    const UniqueFd fd = Dial();
+    send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     std::string answer;
     char part[4096];
     for (;;) {
-      const ssize_t size = recv(fd, part, sizeof(part), 0);
+      const ssize_t size = recv(fd.get(), part, sizeof(part), 0);
       if (size <= 0) return answer;
       answer.append(part, static_cast<size_t>(size));
     }
@@ -166,6 +175,51 @@ TEST_F(MetricsListenerTest, WhatIsNoHttpIsRefused) {
     EXPECT_THAT(Exchange(bytes), Not(HasSubstr(" 200 ")));
   }
   EXPECT_THAT(Ask("GET", "/livez"), StartsWith("HTTP/1.1 200 "));
+}
+
+// --- Liveness ----------------------------------------------------------------
+
+TEST_F(MetricsListenerTest, StrangersKeepNoProbeOut) {
+  const std::string begun = "GET /metrics HTTP/1.1\r\n";
+  std::vector<UniqueFd> held;
+  for (int i = 0; i < 300; ++i) {
+    held.push_back(Dial());
+    send(held.back().get(), begun.data(), begun.size(), MSG_NOSIGNAL);
+  }
+  EXPECT_THAT(Ask("GET", "/livez"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Ask("HEAD", "/readyz"), StartsWith("HTTP/1.1 503 "));
+}
+
+// Holds up scrapes until it is released.
+class Stuck : public prometheus::Collectable {
+ public:
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    is_asked_.Notify();
+    release_.WaitWithTimeout(absl::Minutes(1));
+    return {};
+  }
+  bool AwaitScrape() {
+    return is_asked_.WaitWithTimeout(absl::Minutes(1));
+  }
+  void Release() { release_.Notify(); }
+
+ private:
+  mutable Notification is_asked_;
+  mutable Notification release_;
+};
+
+TEST_F(MetricsListenerTest, AScrapeThatWaitsHoldsUpNoProbe) {
+  const auto stuck = std::make_shared<Stuck>();
+  metrics_.Add(stuck);
+  std::thread scrape([this] {
+    EXPECT_THAT(Ask("GET", "/metrics"), StartsWith("HTTP/1.1 200 "));
+  });
+  EXPECT_TRUE(stuck->AwaitScrape());
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_THAT(Ask("GET", "/livez"), StartsWith("HTTP/1.1 200 "));
+  }
+  stuck->Release();
+  scrape.join();
 }
 
 // --- Addresses ---------------------------------------------------------------

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/host_port/limit_key.h"
 #include "base/net/socket.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
@@ -39,12 +39,22 @@ const sockaddr& Generic(const sockaddr_storage& address) {
 
 UniqueFd OpenSpare() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
-bool IsLoopback(const sockaddr& address) {
-  const std::string key = ToLimitKey(address);
-  if (key.size() == 4) return key[0] == 127;
-  return address.sa_family == AF_INET6 &&
-         IN6_IS_ADDR_LOOPBACK(
-             &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+bool IsLoopback(absl::string_view address_bytes) {
+  constexpr absl::string_view kIpv6("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1", 16);
+  return address_bytes == kIpv6 ||
+         (address_bytes.size() == 4 && address_bytes[0] == 127);
+}
+
+// As many connections as descriptors allow: each takes two.
+Places::Limits Lower(Places::Limits limits) {
+  rlimit descriptors = {};
+  getrlimit(RLIMIT_NOFILE, &descriptors);
+  const rlim_t quarter = descriptors.rlim_cur / 4;
+  if (quarter < static_cast<rlim_t>(limits.count_max)) {
+    limits.count_max = std::max(2, static_cast<int>(quarter));
+  }
+  limits.stranger_max = std::min(limits.stranger_max, limits.count_max / 2);
+  return limits;
 }
 
 }  // namespace
@@ -67,6 +77,9 @@ std::string ToPeerText(const sockaddr& address) {
       v6.sin6_scope_id == 0 ? "" : absl::StrCat("%25", v6.sin6_scope_id);
   return absl::StrCat("ipv6:%5B", text, scope, "%5D:", ntohs(v6.sin6_port));
 }
+
+BoundedListener::BoundedListener(const Spec& spec)
+    : spec_(spec), places_(Lower(spec.limits)) {}
 
 absl::StatusOr<std::unique_ptr<BoundedListener>> BoundedListener::Listen(
     const Spec& spec) {
@@ -105,10 +118,10 @@ void BoundedListener::Stop() {
   listening_.clear();
   MutexLock lock(&mutex_);
   for (const auto& [until, id] : silent_) {
-    const auto found = open_.find(id);
-    if (found != open_.end() && found->second.waits) Forget(id);
+    if (IsSilent(id)) Forget(id);
   }
   silent_.clear();
+  aged_.clear();
 }
 
 void BoundedListener::Prove(Id id, const std::string& name) {
@@ -140,9 +153,19 @@ void BoundedListener::Shut(const std::string& name) {
   for (const Id id : ids) ShutPlace(id);
 }
 
+void BoundedListener::Shut(Id id) {
+  MutexLock lock(&mutex_);
+  ShutPlace(id);
+}
+
 void BoundedListener::End(Id id) {
   MutexLock lock(&mutex_);
   Forget(id);
+}
+
+bool BoundedListener::Has(Id id) const {
+  MutexLock lock(&mutex_);
+  return open_.contains(id);
 }
 
 int BoundedListener::count() const {
@@ -158,7 +181,7 @@ int64_t BoundedListener::shut_count() const {
 void BoundedListener::Loop() {
   for (;;) {
     const absl::Time now = SystemClock().Now();
-    const absl::Duration left = CloseSilent(now) - now;
+    const absl::Duration left = CloseDue(now) - now;
     // Rounded up, so that the last wait is not a busy one.
     const int64_t wait_ms = absl::ToInt64Milliseconds(
         std::clamp(left, absl::ZeroDuration(), kIdleWait) +
@@ -211,12 +234,14 @@ void BoundedListener::AcceptAll(int listening) {
 void BoundedListener::Accept(UniqueFd fd, const sockaddr_storage& address) {
   const int on = 1;
   (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  const std::string bytes = ToAddressBytes(Generic(address));
   const bool is_exempt =
-      IsLoopback(Generic(address)) ||
-      (spec_.is_exempt != nullptr && spec_.is_exempt(Generic(address)));
+      IsLoopback(bytes) ||
+      std::any_of(
+          spec_.trusted_proxies.begin(), spec_.trusted_proxies.end(),
+          [&](const Network& network) { return network.Contains(bytes); });
   MutexLock lock(&mutex_);
-  const Places::Added added =
-      places_.Add(is_exempt ? "" : ToLimitKey(Generic(address)));
+  const Places::Added added = places_.Add(is_exempt ? "" : bytes);
   if (added.ended.has_value()) ShutPlace(*added.ended);
   if (!Watch(fd.get(), EPOLLIN, static_cast<uint64_t>(added.id))) {
     places_.Remove(added.id);
@@ -224,10 +249,14 @@ void BoundedListener::Accept(UniqueFd fd, const sockaddr_storage& address) {
   }
   Place& place = open_[added.id];
   place.fd = std::move(fd);
-  place.connection = {added.id, address};
+  place.connection = {added.id, address, added.key};
   place.peer = ToPeerText(Generic(address));
   peers_[place.peer] = added.id;
-  silent_.emplace_back(SystemClock().Now() + spec_.first_bytes_max, added.id);
+  const absl::Time now = SystemClock().Now();
+  silent_.emplace_back(now + spec_.first_bytes_max, added.id);
+  if (spec_.age_max != absl::InfiniteDuration()) {
+    aged_.emplace_back(now + spec_.age_max, added.id);
+  }
 }
 
 void BoundedListener::HandOver(Id id) {
@@ -254,19 +283,29 @@ void BoundedListener::HandOver(Id id) {
   serve_(std::move(handed), connection);
 }
 
-absl::Time BoundedListener::CloseSilent(absl::Time now) {
+absl::Time BoundedListener::CloseDue(absl::Time now) {
   MutexLock lock(&mutex_);
   while (!silent_.empty()) {
     const auto [until, id] = silent_.front();
-    const auto found = open_.find(id);
-    const bool waits = found != open_.end() && found->second.waits;
-    if (waits && until > now) return until;
+    const bool is_silent = IsSilent(id);
+    if (is_silent && until > now) break;
     silent_.pop_front();
-    if (!waits) continue;
-    ++shut_count_;
-    Forget(id);
+    if (is_silent) ShutPlace(id);
   }
-  return absl::InfiniteFuture();
+  while (!aged_.empty()) {
+    const auto [until, id] = aged_.front();
+    if (until > now && open_.contains(id)) break;
+    aged_.pop_front();
+    ShutPlace(id);
+  }
+  return std::min(
+      silent_.empty() ? absl::InfiniteFuture() : silent_.front().first,
+      aged_.empty() ? absl::InfiniteFuture() : aged_.front().first);
+}
+
+bool BoundedListener::IsSilent(Id id) const {
+  const auto found = open_.find(id);
+  return found != open_.end() && found->second.waits;
 }
 
 void BoundedListener::ShutPlace(Id id) {

@@ -4,9 +4,13 @@
 //   a peer                     is bounded by
 //   opens a connection and     `first_bytes_max` from accept to its first byte;
 //   sends nothing              until then it costs a descriptor, nothing else
+//   holds a connection         `age_max`, whatever it sends or reads meanwhile
 //   opens many                 Places (base/net/places.h)
 //   takes all descriptors      a spare one: a connection is accepted and closed
 //                              instead of being left in the queue
+//
+// Loopback and trusted proxies, behind which many peers have one address, are
+// exempt from the bounds of an address.
 //
 // The listener keeps a duplicate of each descriptor: so it can shut a
 // connection whose owner it does not know, and sees its end, also where the
@@ -20,12 +24,13 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
-#include <list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -34,6 +39,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/host_port/host_port.h"
+#include "base/host_port/network.h"
 #include "base/io/unique_fd.h"
 #include "base/net/places.h"
 #include "base/obs/log_pace.h"
@@ -48,15 +54,18 @@ class BoundedListener {
   struct Connection {
     Id id = 0;
     sockaddr_storage address = {};
+    // Equal for connections that limits count together: those of one address,
+    // or /64 of IPv6, that is not exempt.
+    std::string limit_key;
   };
 
   struct Spec {
     HostPort address;  // Port 0 takes a free one.
+    // Lowered to a quarter of the descriptors that the process may open.
     Places::Limits limits;
     absl::Duration first_bytes_max = absl::Seconds(1);
-    // True for an address whose strangers are not counted together, such as a
-    // proxy's. Loopback is exempt anyway.
-    std::function<bool(const sockaddr&)> is_exempt;
+    absl::Duration age_max = absl::InfiniteDuration();  // From the accept.
+    std::vector<Network> trusted_proxies;
   };
 
   // Receives connections that have sent something, non-blocking. Called by the
@@ -88,11 +97,14 @@ class BoundedListener {
   // Shuts all connections of `name`. Bytes that their owners have not read yet
   // are lost.
   void Shut(const std::string& name);
+  // Shuts a connection; its owner then closes it. Nothing if it is not here.
+  void Shut(Id id);
   // The connection's owner has closed it, or is about to.
   void End(Id id);
 
-  // Connections that have places; and those that lost theirs to others, or
-  // never got one.
+  // True while the connection has its place.
+  bool Has(Id id) const;
+  // Connections that have places; and those that lost theirs, or never got one.
   int count() const;
   int64_t shut_count() const;
 
@@ -105,14 +117,19 @@ class BoundedListener {
     bool waits = true;  // For its first byte.
   };
 
-  explicit BoundedListener(const Spec& spec) : spec_(spec), places_(spec.limits) {}
+  // Connections in the order of their accepts, with the time when each is due.
+  using Due = std::deque<std::pair<absl::Time, Id>>;
+
+  explicit BoundedListener(const Spec& spec);
 
   void Loop();
   void AcceptAll(int listening);
   void Accept(UniqueFd fd, const sockaddr_storage& address);
   void HandOver(Id id);
-  // Closes those that have sent nothing in time. Returns when the next is due.
-  absl::Time CloseSilent(absl::Time now);
+  // Closes those that have sent nothing in time, and those that are too old.
+  // Returns when the next is due.
+  absl::Time CloseDue(absl::Time now);
+  bool IsSilent(Id id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Shuts it; the loop then sees its end.
   void ShutPlace(Id id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(Id id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -132,8 +149,8 @@ class BoundedListener {
   Places places_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Id, Place> open_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, Id> peers_ ABSL_GUARDED_BY(mutex_);
-  // Those that wait for a first byte, with the time until which they may.
-  std::list<std::pair<absl::Time, Id>> silent_ ABSL_GUARDED_BY(mutex_);
+  Due silent_ ABSL_GUARDED_BY(mutex_);  // Some may be gone, or not silent.
+  Due aged_ ABSL_GUARDED_BY(mutex_);    // Some may be gone.
   int64_t shut_count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

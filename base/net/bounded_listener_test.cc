@@ -107,6 +107,21 @@ TEST_F(BoundedListenerTest, ClosesWhatSendsNothing) {
   EXPECT_EQ(listener_->shut_count(), 1);
 }
 
+TEST_F(BoundedListenerTest, ClosesWhatIsTooOld) {
+  BoundedListener::Spec spec;
+  spec.address = {"127.0.0.1", 0};
+  spec.first_bytes_max = absl::Minutes(2);
+  spec.age_max = absl::Milliseconds(50);
+  listener_ = BoundedListener::Listen(spec).value();
+  listener_->Run(owner_.serve());
+  const UniqueFd client = DialAndSend();
+  const auto served = owner_.Take();
+  AwaitEnd(client);
+  AwaitEnd(Dial());
+  AwaitCount(0);
+  EXPECT_FALSE(listener_->Has(served.second.id));
+}
+
 TEST_F(BoundedListenerTest, SeesTheEndThatAnOwnerDoesNotReport) {
   Start({});
   const UniqueFd client = DialAndSend();

@@ -1,6 +1,7 @@
 #include "base/net/places.h"
 
 #include <optional>
+#include <string>
 
 #include "gtest/gtest.h"
 
@@ -9,6 +10,7 @@ namespace {
 
 constexpr Places::Limits kLimits = {.count_max = 8,
                                     .stranger_max = 4,
+                                    .network_stranger_max = 3,
                                     .address_stranger_max = 2,
                                     .name_max = 3};
 
@@ -38,6 +40,41 @@ TEST(PlacesTest, AFloodFromOneAddressEndsNoOtherAddress) {
   for (int i = 0; i < 100; ++i) {
     EXPECT_NE(places.Add("a").ended, other) << i;
   }
+}
+
+// An IPv6 address in the network `network` of 48 bits, in the host `host` there.
+std::string Ipv6(char network, char host, char interface = 0) {
+  std::string bytes(16, '\0');
+  bytes[5] = network;
+  bytes[7] = host;
+  bytes[15] = interface;
+  return bytes;
+}
+
+TEST(PlacesTest, AHostOfIpv6CountsAsOneAddress) {
+  Places places(kLimits);
+  const Places::Id first = places.Add(Ipv6(1, 1, 1)).id;
+  places.Add(Ipv6(1, 1, 2));
+  EXPECT_EQ(places.Add(Ipv6(1, 1, 3)).ended, first);
+}
+
+TEST(PlacesTest, ANetworkOfIpv6HasABoundToo) {
+  Places places(kLimits);
+  const Places::Id first = places.Add(Ipv6(1, 1)).id;
+  places.Add(Ipv6(1, 2));
+  places.Add(Ipv6(1, 3));
+  EXPECT_EQ(places.Add(Ipv6(2, 1)).ended, std::nullopt);
+  EXPECT_EQ(places.Add(Ipv6(1, 4)).ended, first);
+}
+
+TEST(PlacesTest, AFloodFromANetworkOfIpv6EndsNoOther) {
+  Places places(kLimits);
+  const Places::Id other = places.Add("a").id;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_NE(places.Add(Ipv6(1, static_cast<char>(i))).ended, other) << i;
+  }
+  // All strangers' places are taken, and "a" is the oldest.
+  EXPECT_NE(places.Add("b").ended, other);
 }
 
 TEST(PlacesTest, WithoutAnAddressEachCountsByItself) {

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/flags/program_flags.h"
 #include "base/host_port/host_port.h"
 #include "base/io/files.h"
 #include "base/io/own_file.h"
@@ -127,6 +128,7 @@ void AddDataServe(flags::Command& app, Context& context) {
   command.Add("--up", options->up,
               "Most that it sends in all: 5Mb/s, 1MB/s; default: no "
               "cap");
+  flags::AddTrustedProxyFlag(command, server.trusted_proxies);
   command.Add("--port-file", options->port_file,
               "File that the port of --listen is written to");
   SetAction(command, context, Serve, options);

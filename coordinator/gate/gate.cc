@@ -141,8 +141,7 @@ Gate::Gate(const Spec& spec)
                     .Register(spec.metrics->registry())),
       calls_(spec.all_calls, spec.address_calls),
       renewals_(spec.all_renewals, spec.name_renewals),
-      probe_calls_(spec.all_probes, spec.address_probes),
-      probes_(spec.probe_count_max, spec.address_probe_count_max) {}
+      probe_calls_(spec.all_probes, spec.address_probes) {}
 
 Gate::Answered Gate::Answer(const std::string& bytes, const Peer& peer) {
   v1::GateRequest request;
@@ -172,7 +171,7 @@ Gate::Answered Gate::Answer(const std::string& bytes, const Peer& peer) {
 
 void Gate::EndProbe(const std::string& limit_key) {
   MutexLock lock(&mutex_);
-  probes_.Remove(limit_key);
+  probing_.erase(limit_key);
 }
 
 absl::StatusOr<v1::GateResponse> Gate::Decide(const v1::GateRequest& request,
@@ -275,7 +274,8 @@ absl::StatusOr<v1::GateResponse> Gate::Probe(const v1::LinkProbe& probe,
   }
   RETURN_IF_ERROR(TakeCall(probe_calls_, peer.limit_key));
   MutexLock lock(&mutex_);
-  if (!probes_.Add(peer.limit_key)) {
+  if (probing_.size() >= spec_.probe_count_max ||
+      !probing_.insert(peer.limit_key).second) {
     return Refuse(absl::StatusCode::kResourceExhausted, "BUSY",
                   "the gate measures other links now; try again");
   }

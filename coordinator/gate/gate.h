@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -51,13 +52,13 @@ class Gate {
     // A probe moves up to 64 MiB.
     CallRate all_probes = {1, 16};
     CallRate address_probes = {0.1, 8};
-    int probe_count_max = 2;  // Probes of the link at a time.
-    int address_probe_count_max = 1;
+    // Probes of the link at a time; one of an address.
+    size_t probe_count_max = 2;
   };
 
   // Who asks.
   struct Peer {
-    std::string limit_key;  // ToLimitKey of its address.
+    std::string limit_key;  // As of net::BoundedListener.
     std::string chain_pem;  // Its certificates; empty: none.
   };
 
@@ -111,7 +112,8 @@ class Gate {
   CallLimit calls_;
   CallLimit renewals_;
   CallLimit probe_calls_;
-  ConnectionLimit probes_ ABSL_GUARDED_BY(mutex_);
+  // The limit_keys of those who probe.
+  absl::flat_hash_set<std::string> probing_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::coordinator

@@ -19,21 +19,6 @@ bool TakeOne(TokenBucket& bucket, absl::Time now) {
 
 }  // namespace
 
-bool ConnectionLimit::Add(const std::string& key) {
-  if (count_ >= count_max_) return false;
-  int& key_count = key_counts_[key];
-  if (key_count >= key_count_max_) return false;
-  ++key_count;
-  ++count_;
-  return true;
-}
-
-void ConnectionLimit::Remove(const std::string& key) {
-  const auto found = key_counts_.find(key);
-  if (--found->second == 0) key_counts_.erase(found);
-  --count_;
-}
-
 CallLimit::CallLimit(CallRate all, CallRate key)
     : key_rate_(key),
       // Twice as many as can have called within the time that a key rests.

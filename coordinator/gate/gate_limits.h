@@ -1,7 +1,7 @@
-// How much of a gate one stranger may use, and all together.
+// How many calls one stranger may make of a gate, and all together.
 //
-// Pure: callers pass the time. Thread-compatible. Keys are those of ToLimitKey
-// (base/host_port/limit_key.h), or names.
+// Pure: callers pass the time. Thread-compatible. Keys are limit_keys of
+// net::BoundedListener, or names.
 
 #pragma once
 
@@ -12,26 +12,6 @@
 #include "base/time/token_bucket.h"
 
 namespace atl::coordinator {
-
-// Open connections.
-class ConnectionLimit {
- public:
-  ConnectionLimit(int count_max, int key_count_max)
-      : count_max_(count_max), key_count_max_(key_count_max) {}
-
-  // Counts a connection. False, and counts none, if it is one too many.
-  bool Add(const std::string& key);
-  // Requires: Add(key) returned true.
-  void Remove(const std::string& key);
-
-  int count() const { return count_; }
-
- private:
-  const int count_max_;
-  const int key_count_max_;
-  int count_ = 0;
-  absl::flat_hash_map<std::string, int> key_counts_;  // All > 0.
-};
 
 // A rate, with a burst after idle time.
 struct CallRate {

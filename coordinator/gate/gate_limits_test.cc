@@ -11,21 +11,6 @@ namespace {
 
 const absl::Time kStart = absl::FromUnixSeconds(1'700'000'000);
 
-TEST(ConnectionLimitTest, BoundsAllAndEachKey) {
-  ConnectionLimit limit(3, 2);
-  EXPECT_TRUE(limit.Add("a"));
-  EXPECT_TRUE(limit.Add("a"));
-  EXPECT_FALSE(limit.Add("a"));
-  EXPECT_TRUE(limit.Add("b"));
-  EXPECT_FALSE(limit.Add("c"));
-  EXPECT_EQ(limit.count(), 3);
-  limit.Remove("a");
-  EXPECT_TRUE(limit.Add("c"));
-  limit.Remove("b");
-  EXPECT_TRUE(limit.Add("a"));
-  EXPECT_EQ(limit.count(), 3);
-}
-
 class CallLimitTest : public ::testing::Test {
  protected:
   // How many calls of `key` are allowed at once.

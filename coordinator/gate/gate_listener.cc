@@ -1,30 +1,25 @@
 #include "coordinator/gate/gate_listener.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/host_port/limit_key.h"
+#include "base/metrics/connection_metrics.h"
 #include "base/net/socket.h"
-#include "base/obs/log.h"
 #include "base/rpc/tls_stream/link_load.h"
 #include "base/rpc/tls_stream/tls_stream.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
+#include "coordinator/gate/enrolled_certificate.h"
 
 namespace atl::coordinator {
 namespace {
 
 constexpr size_t kStackBytes = 1 << 20;
-// The pause after an accept that fails for lack of descriptors or memory.
-constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
-// A wait that only a waker ends.
-constexpr absl::Duration kLong = absl::Hours(1);
-
+// A connection that lost its place has its thread until the coordinator answers.
+constexpr size_t kThreadsOfAPlace = 2;
 // Carries the messages that follow a LinkProbe. An error ends the connection.
 void CarryProbe(v1::LinkDirection direction, rpc::TlsStream& stream) {
   if (direction == v1::LINK_DIRECTION_DOWN) {
@@ -43,37 +38,36 @@ void CarryProbe(v1::LinkDirection direction, rpc::TlsStream& stream) {
 
 }  // namespace
 
-GateListener::GateListener(const Spec& spec)
-    : spec_(spec),
-      connections_(prometheus::BuildGauge()
-                       .Name("atoll_gate_connections")
-                       .Help("Open connections of the gate.")
-                       .Register(spec.metrics->registry())
-                       .Add({})),
-      refused_(prometheus::BuildCounter()
-                   .Name("atoll_gate_refused_connections_total")
-                   .Help("Connections that the gate closed at once, because "
-                         "too many were open.")
-                   .Register(spec.metrics->registry())
-                   .Add({})),
-      limit_(spec.connection_count_max, spec.address_connection_count_max) {}
-
 absl::StatusOr<std::unique_ptr<GateListener>> GateListener::Start(
     const Spec& spec) {
   auto made = std::unique_ptr<GateListener>(new GateListener(spec));
-  ASSIGN_OR_RETURN(made->stop_accepting_, MakeWaker());
   ASSIGN_OR_RETURN(made->stop_serving_, MakeWaker());
-  absl::StatusOr<UniqueFd> listening = net::Listen(spec.address);
-  RETURN_IF_ERROR(Annotate(listening.status(), "--listen"));
-  made->listening_ = *std::move(listening);
-  ASSIGN_OR_RETURN(made->address_, net::LocalAddress(made->listening_.get()));
-  made->thread_ = std::thread([listener = made.get()] { listener->Run(); });
+  absl::StatusOr<std::unique_ptr<net::BoundedListener>> listener =
+      net::BoundedListener::Listen({.address = spec.address,
+                                    .limits = spec.limits,
+                                    .age_max = spec.connection_max,
+                                    .trusted_proxies = spec.trusted_proxies});
+  RETURN_IF_ERROR(Annotate(listener.status(), "--listen"));
+  made->listener_ = *std::move(listener);
+  made->connection_metrics_ = MakeConnectionMetrics(made->listener_);
+  spec.metrics->Add(made->connection_metrics_);
+  made->listener_->Run(
+      [gate = made.get()](UniqueFd fd,
+                          const net::BoundedListener::Connection& connection) {
+        gate->JoinEnded();
+        net::BoundUnsentBytes(fd.get());
+        const bool started = gate->StartThread(std::make_unique<Connection>(
+            Connection{gate, std::move(fd), connection.id,
+                       connection.limit_key, {}}));
+        if (!started) gate->listener_->Shut(connection.id);
+      });
   return made;
 }
 
 GateListener::~GateListener() {
+  if (listener_ == nullptr) return;
   Drain(absl::ZeroDuration());
-  if (stop_serving_.valid()) SetWaker(stop_serving_.get());
+  SetWaker(stop_serving_.get());
   {
     MutexLock lock(&mutex_);
     while (!running_.empty()) changed_.Wait(&mutex_);
@@ -82,49 +76,18 @@ GateListener::~GateListener() {
 }
 
 void GateListener::Drain(absl::Duration grace) {
-  if (!thread_.joinable()) return;
-  SetWaker(stop_accepting_.get());
-  thread_.join();
-  listening_ = UniqueFd();
+  listener_->Stop();
   MutexLock lock(&mutex_);
   changed_.AwaitWithTimeout(
       &mutex_, grace,
       [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return running_.empty(); });
 }
 
-void GateListener::Run() {
-  for (;;) {
-    const absl::Status status = net::WaitForSocket(
-        listening_.get(), POLLIN,
-        {SystemClock().Now() + kLong, stop_accepting_.get()});
-    if (absl::IsCancelled(status)) return;
-    JoinEnded();
-    if (status.ok()) Accept();
-  }
-}
-
-void GateListener::Accept() {
-  sockaddr_storage address = {};
-  absl::StatusOr<UniqueFd> fd = net::Accept(listening_.get(), &address);
-  if (absl::IsResourceExhausted(fd.status())) {
-    LOG(WARNING) << fd.status().message();
-    (void)net::WaitForSocket(
-        -1, 0, {SystemClock().Now() + kAcceptPause, stop_accepting_.get()});
-  }
-  if (!fd.ok()) return;
-  const std::string key =
-      ToLimitKey(reinterpret_cast<const sockaddr&>(address));
-  net::BoundUnsentBytes(fd->get());
-  if (!StartThread(*std::move(fd), key)) refused_.Increment();
-}
-
-bool GateListener::StartThread(UniqueFd fd, const std::string& key) {
+bool GateListener::StartThread(std::unique_ptr<Connection> connection) {
   MutexLock lock(&mutex_);
-  if (!limit_.Add(key)) return false;
-  auto connection = std::make_unique<Connection>();
-  connection->listener = this;
-  connection->fd = std::move(fd);
-  connection->key = key;
+  if (running_.size() >= kThreadsOfAPlace * spec_.limits.count_max) {
+    return false;
+  }
   connection->thread = running_.emplace(running_.end());
   // Not std::thread, whose stack has the default size, and which throws.
   pthread_attr_t attributes;
@@ -137,25 +100,21 @@ bool GateListener::StartThread(UniqueFd fd, const std::string& key) {
   pthread_attr_destroy(&attributes);
   if (error != 0) {
     running_.erase(connection->thread);
-    limit_.Remove(key);
     return false;
   }
   (void)connection.release();  // The thread's.
-  connections_.Set(limit_.count());
   return true;
 }
 
 void* GateListener::ServeInThread(void* argument) {
   const std::unique_ptr<Connection> connection(
       static_cast<Connection*>(argument));
-  GateListener& listener = *connection->listener;
-  listener.Serve(*connection);
-  MutexLock lock(&listener.mutex_);
-  listener.limit_.Remove(connection->key);
-  listener.connections_.Set(listener.limit_.count());
-  listener.ended_.splice(listener.ended_.end(), listener.running_,
-                         connection->thread);
-  listener.changed_.SignalAll();
+  GateListener& gate = *connection->gate;
+  gate.Serve(*connection);
+  gate.listener_->End(connection->id);
+  MutexLock lock(&gate.mutex_);
+  gate.ended_.splice(gate.ended_.end(), gate.running_, connection->thread);
+  gate.changed_.SignalAll();
   return nullptr;
 }
 
@@ -166,15 +125,24 @@ void GateListener::Serve(Connection& connection) {
       rpc::TlsStream::Accept(*spec_.files->Get()->context,
                              std::move(connection.fd), limits);
   if (!stream.ok()) return;
+  const std::string chain_pem = (*stream)->peer_chain_pem();
+  const absl::StatusOr<EnrolledCertificate> certificate =
+      CheckEnrolledCertificate(
+          chain_pem, spec_.files->Get()->island_ca.cert_pem, absl::Now());
+  if (certificate.ok()) {
+    listener_->Prove(connection.id,
+                     absl::StrCat(certificate->identity.run_uid(), "/",
+                                  certificate->identity.name()));
+  }
   const absl::StatusOr<std::string> request = (*stream)->Receive();
   if (!request.ok()) return;
-  const Gate::Answered answered = spec_.gate->Answer(
-      *request, {connection.key, (*stream)->peer_chain_pem()});
+  const Gate::Answered answered =
+      spec_.gate->Answer(*request, {connection.limit_key, chain_pem});
   // A peer that is gone, or late, asks again: the same key gets the same grant.
   const absl::Status sent = (*stream)->Send(answered.bytes);
   if (answered.probe == v1::LINK_DIRECTION_UNSPECIFIED) return;
   if (sent.ok()) CarryProbe(answered.probe, **stream);
-  spec_.gate->EndProbe(connection.key);
+  spec_.gate->EndProbe(connection.limit_key);
 }
 
 void GateListener::JoinEnded() {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -22,6 +23,7 @@
 #include "base/flags/flags.h"
 #include "base/flags/program_flags.h"
 #include "base/host_port/host_port.h"
+#include "base/host_port/network.h"
 #include "base/io/own_file.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
@@ -52,6 +54,7 @@ struct Flags {
   std::string query_coordinator;
   double certificate_s = 86400;
   rpc::Security security;
+  std::vector<Network> trusted_proxies;
   std::string port_file;
   std::string log_level = "info";
   std::string failpoint;
@@ -166,7 +169,9 @@ absl::Status Serve(Flags flags, StopSignals& signals) {
                    GateListener::Start({.address = listen,
                                         .gate = &gate,
                                         .files = files.get(),
-                                        .metrics = &metrics}));
+                                        .metrics = &metrics,
+                                        .trusted_proxies =
+                                            flags.trusted_proxies}));
   const HostPort& address = listener->address();
   ASSIGN_OR_RETURN(const std::string advertised,
                    ChooseAdvertised(flags, {listen.host, address.port}));
@@ -241,6 +246,7 @@ int main(int argc, char** argv) {
               "Dial the coordinator in plaintext, on a network for tests; "
               "strangers still use TLS");
   atl::flags::AddProxyFlag(app, flags.security.proxy);
+  atl::flags::AddTrustedProxyFlag(app, flags.trusted_proxies);
   atl::flags::AddMetricsFlags(app, flags.metrics);
   app.Footer(
       "Example:\n"

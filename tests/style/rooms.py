@@ -146,6 +146,7 @@ def refusal(path, included, quoted):
       r'worker/(engine|collective)/', path):
     return 'devices are used by worker/engine and worker/collective alone'
   if included == 'microhttpd.h' and not re.match(
+      r'base/net/http_daemon|'
       r'(base/metrics|base/object_store/testing|worker/data/serve|tests)/',
       path):
     return 'base/metrics and worker/data/serve alone serve HTTP'

@@ -32,11 +32,10 @@ def port(cluster, name):
                                _port_file(cluster, name))
 
 
-def get(metrics_port, path, source="127.0.0.1", **headers):
-    """(status, body) of a GET. `source` is the address that it comes from."""
+def get(metrics_port, path, **headers):
+    """(status, body) of a GET."""
     connection = http.client.HTTPConnection(
-        "127.0.0.1", metrics_port, timeout=wait.PATIENCE_S,
-        source_address=(source, 0))
+        "127.0.0.1", metrics_port, timeout=wait.PATIENCE_S)
     try:
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()

@@ -92,10 +92,24 @@ DataAnswer SendFile(ServedFile file, const DataRequest& request) {
   return answer;
 }
 
+DataAnswer AnswerCaller(const DataRequest& request, const ServedFiles& files) {
+  absl::StatusOr<ServedFile> file =
+      files.Find(absl::StripPrefix(request.path, "/"));
+  if (file.ok()) return SendFile(*std::move(file), request);
+  if (absl::IsNotFound(file.status())) {
+    return Text(404, "the manifest names no such file");
+  }
+  LOG(WARNING) << "cannot serve a file: " << file.status().message();
+  return absl::IsUnavailable(file.status())
+             ? Text(503, "too many open files; try again")
+             : Text(500, "the file cannot be read; tell the operator");
+}
+
 }  // namespace
 
-absl::Status CheckDataAccess(const DataAccess& access,
-                             const std::string& authorization, absl::Time now) {
+absl::StatusOr<std::string> CheckDataAccess(const DataAccess& access,
+                                            const std::string& authorization,
+                                            absl::Time now) {
   const absl::string_view text = authorization;
   if (!absl::StartsWithIgnoreCase(text, "bearer ")) {
     return absl::UnauthenticatedError(
@@ -112,7 +126,8 @@ absl::Status CheckDataAccess(const DataAccess& access,
   const std::vector<std::string>& runs = access.run_uids;
   if (runs.empty() ||
       std::find(runs.begin(), runs.end(), token->run_uid) != runs.end()) {
-    return absl::OkStatus();
+    return absl::StrCat(token->run_uid, "/", static_cast<int>(token->role), "/",
+                        token->name);
   }
   return absl::PermissionDeniedError(
       absl::StrCat("the data token is for run ", token->run_uid,
@@ -125,19 +140,12 @@ DataAnswer AnswerDataRequest(const DataRequest& request,
   if (request.method != "GET" && request.method != "HEAD") {
     return Text(405, "only GET and HEAD", {{"Allow", "GET, HEAD"}});
   }
-  const absl::Status allowed =
+  absl::StatusOr<std::string> caller =
       CheckDataAccess(access, request.authorization, now);
-  if (!allowed.ok()) return Refuse(allowed);
-  absl::StatusOr<ServedFile> file =
-      files.Find(absl::StripPrefix(request.path, "/"));
-  if (file.ok()) return SendFile(*std::move(file), request);
-  if (absl::IsNotFound(file.status())) {
-    return Text(404, "the manifest names no such file");
-  }
-  LOG(WARNING) << "cannot serve a file: " << file.status().message();
-  return absl::IsUnavailable(file.status())
-             ? Text(503, "too many open files; try again")
-             : Text(500, "the file cannot be read; tell the operator");
+  if (!caller.ok()) return Refuse(caller.status());
+  DataAnswer answer = AnswerCaller(request, files);
+  answer.caller = *std::move(caller);
+  return answer;
 }
 
 }  // namespace atl::worker

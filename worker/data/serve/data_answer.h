@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/object_store/object_url.h"
 #include "worker/data/serve/served_files.h"
@@ -34,6 +34,7 @@ struct DataRequest {
 
 struct DataAnswer {
   int code = 200;
+  std::string caller;  // As of CheckDataAccess; empty: it may not read.
   HttpHeaders headers;
   std::string text;  // The body, if `file` is not open.
   ServedFile file;   // The body is [begin, end) of it.
@@ -41,10 +42,11 @@ struct DataAnswer {
   int64_t end = 0;
 };
 
-// OK if `authorization` is a bearer token that may read.
+// The name of the enrolment that `authorization`, a bearer token, is of, if it
+// may read.
 // UNAUTHENTICATED: it is none, or not a valid one. PERMISSION_DENIED: it is for
 // another run.
-absl::Status CheckDataAccess(const DataAccess& access,
+absl::StatusOr<std::string> CheckDataAccess(const DataAccess& access,
                              const std::string& authorization, absl::Time now);
 
 // 200 and 206 with bytes; 401 and 403 without access, whatever the path; 404,

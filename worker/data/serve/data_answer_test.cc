@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/codec/sha256.h"
 #include "base/rpc/certificates/authority.h"
@@ -63,6 +64,7 @@ class DataAnswerTest : public ::testing::Test {
 TEST_F(DataAnswerTest, ATokenOpensWhatTheManifestNames) {
   const DataAnswer answer = Answer(Get("/a.bin"));
   EXPECT_EQ(answer.code, 200);
+  EXPECT_TRUE(absl::StartsWith(answer.caller, "r1/")) << answer.caller;
   EXPECT_EQ(answer.end, 4);
   EXPECT_EQ(Header(answer, "ETag"), etag_);
   EXPECT_EQ(Header(answer, "Accept-Ranges"), "bytes");

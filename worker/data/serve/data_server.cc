@@ -1,10 +1,8 @@
 #include "worker/data/serve/data_server.h"
 
-#include <fcntl.h>
 #include <linux/sockios.h>
 #include <microhttpd.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <list>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -20,9 +19,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/host_port/limit_key.h"
 #include "base/io/unique_fd.h"
-#include "base/net/socket.h"
+#include "base/net/bounded_listener.h"
+#include "base/net/http_daemon.h"
+#include "base/net/places.h"
 #include "base/obs/log.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/tls_source.h"
@@ -34,8 +34,12 @@
 namespace atl::worker {
 namespace {
 
-constexpr unsigned kConnectionCountMax = 256;
-constexpr int kPeerConnectionCountMax = 64;
+// A name is of a data token.
+constexpr net::Places::Limits kLimits = {.count_max = 256,
+                                         .stranger_max = 128,
+                                         .network_stranger_max = 64,
+                                         .address_stranger_max = 32,
+                                         .name_max = 64};
 // For a connection's request line, headers and own state.
 constexpr size_t kConnectionBytesMax = 16 << 10;
 constexpr size_t kThreadStackBytes = 512 << 10;
@@ -47,8 +51,8 @@ constexpr absl::Duration kStrangerMax = absl::Seconds(10);
 constexpr char kTlsVersions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
 struct Connection {
+  net::BoundedListener::Id id = 0;
   int fd = -1;
-  std::string limit_key;     // ToLimitKey of the peer's address.
   absl::Time window_begin;   // Start of the present stall window.
   int64_t window_bytes = 0;  // Bytes acknowledged before the window.
   int64_t moved = 0;         // Bytes of files that went to the socket.
@@ -56,27 +60,20 @@ struct Connection {
   bool is_known = false;     // It has shown a token that may read.
 };
 
-struct DaemonStop {
-  void operator()(MHD_Daemon* daemon) const { MHD_stop_daemon(daemon); }
-};
-
-// An HTTPS daemon with one certificate. A later one takes over new connections.
-struct Daemon {
-  std::shared_ptr<const rpc::TlsMaterial> material;
-  UniqueFd quiesced;  // Its listening socket, once it accepts no further ones.
-  std::unique_ptr<MHD_Daemon, DaemonStop> daemon;  // Stops first.
-};
+// How long a connection without a place may wait for our bandwidth cap.
+constexpr absl::Duration kPlaceCheckInterval = absl::Seconds(1);
 
 }  // namespace
 
 class DataServer::Impl {
  public:
   Impl(const DataServerOptions& options, std::unique_ptr<ServedFiles> files,
-       std::unique_ptr<rpc::TlsSource> tls, UniqueFd listening)
+       std::unique_ptr<rpc::TlsSource> tls,
+       std::unique_ptr<net::BoundedListener> listener)
       : options_(options),
         files_(std::move(files)),
         tls_(std::move(tls)),
-        listening_(std::move(listening)) {
+        listener_(std::move(listener)) {
     if (options.bytes_per_second > 0) {
       bucket_.emplace(options.bytes_per_second, absl::Milliseconds(100));
     }
@@ -89,10 +86,15 @@ class DataServer::Impl {
       wake_.SignalAll();
     }
     if (watcher_.joinable()) watcher_.join();
+    listener_->Stop();
   }
 
   absl::Status Start() {
     RETURN_IF_ERROR(StartDaemon(tls_->Get()));
+    listener_->Run([this](UniqueFd fd,
+                          const net::BoundedListener::Connection& connection) {
+      Take(std::move(fd), connection);
+    });
     watcher_ = std::thread([this] { Watch(); });
     return absl::OkStatus();
   }
@@ -104,7 +106,12 @@ class DataServer::Impl {
   }
 
  private:
-  using Connections = std::list<Connection>;
+  // An HTTPS daemon with one certificate. A later one takes new connections.
+  struct Daemon {
+    Impl& impl;
+    std::shared_ptr<const rpc::TlsMaterial> material;
+    std::unique_ptr<net::HttpDaemon> http = nullptr;
+  };
 
   // A file while it is sent.
   struct Sending {
@@ -114,70 +121,54 @@ class DataServer::Impl {
   };
 
   absl::Status StartDaemon(std::shared_ptr<const rpc::TlsMaterial> material) {
-    // The daemon closes its own, unless it is quiesced.
-    const int listening = ::fcntl(listening_.get(), F_DUPFD_CLOEXEC, 0);
-    if (listening < 0) return absl::ErrnoToStatus(errno, "the listening socket");
-    Daemon made;
-    made.material = std::move(material);
-    made.daemon.reset(MHD_start_daemon(
-        MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION |
-            MHD_USE_ITC | MHD_USE_TLS,
-        0, &Impl::Accept, this, &Impl::Answer, this,       //
-        MHD_OPTION_LISTEN_SOCKET, listening,               //
-        MHD_OPTION_CONNECTION_LIMIT, kConnectionCountMax,  //
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytesMax,
-        MHD_OPTION_THREAD_STACK_SIZE, kThreadStackBytes,    //
-        MHD_OPTION_NOTIFY_CONNECTION, &Impl::Notify, this,  //
-        MHD_OPTION_HTTPS_PRIORITIES, kTlsVersions,          //
-        MHD_OPTION_HTTPS_MEM_KEY, made.material->key_pem.c_str(),
-        MHD_OPTION_HTTPS_MEM_CERT, made.material->cert_pem.c_str(),
-        MHD_OPTION_END));
-    if (made.daemon == nullptr) {
-      ::close(listening);
-      return absl::ResourceExhaustedError(
-          "the HTTPS server does not start: too few threads, files or too "
-          "little memory, or GnuTLS does not take the certificate");
-    }
-    if (!daemons_.empty()) {
-      Daemon& last = daemons_.back();
-      last.quiesced = UniqueFd(MHD_quiesce_daemon(last.daemon.get()));
-    }
+    const auto pointer = [](const char* text) {
+      return const_cast<char*>(text);  // Only read.
+    };
+    auto made =
+        std::make_shared<Daemon>(Daemon{*this, std::move(material)});
+    ASSIGN_OR_RETURN(
+        made->http,
+        net::HttpDaemon::Start(
+            {.listener = listener_.get(),
+             .flags = MHD_USE_POLL_INTERNAL_THREAD |
+                      MHD_USE_THREAD_PER_CONNECTION | MHD_USE_TLS,
+             .answer = &Impl::Answer,
+             .answerer = made.get(),
+             .options =
+                 {{MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytesMax,
+                   nullptr},
+                  {MHD_OPTION_THREAD_STACK_SIZE, kThreadStackBytes, nullptr},
+                  {MHD_OPTION_HTTPS_PRIORITIES, 0, pointer(kTlsVersions)},
+                  {MHD_OPTION_HTTPS_MEM_KEY, 0,
+                   pointer(made->material->key_pem.c_str())},
+                  {MHD_OPTION_HTTPS_MEM_CERT, 0,
+                   pointer(made->material->cert_pem.c_str())}},
+             .connection_count_max = 2 * kLimits.count_max,
+             .on_end = [this](net::BoundedListener::Id id) { Forget(id); }}));
+    MutexLock lock(&mutex_);
     daemons_.push_back(std::move(made));
     return absl::OkStatus();
   }
 
-  // MHD_NO closes the connection. libmicrohttpd's own limit would count each
-  // address of an IPv6 network by itself.
-  static MHD_Result Accept(void* self, const sockaddr* address, socklen_t) {
-    Impl& impl = *static_cast<Impl*>(self);
-    const std::string key = ToLimitKey(*address);
-    MutexLock lock(&impl.mutex_);
-    const auto open_count =
-        std::count_if(impl.connections_.begin(), impl.connections_.end(),
-                      [&](const Connection& c) { return c.limit_key == key; });
-    return open_count < kPeerConnectionCountMax ? MHD_YES : MHD_NO;
+  void Take(UniqueFd fd, const net::BoundedListener::Connection& connection) {
+    std::shared_ptr<Daemon> daemon;
+    {
+      MutexLock lock(&mutex_);
+      connections_[connection.id] = {connection.id, fd.get(),
+                                     SystemClock().Now()};
+      daemon = daemons_.back();
+    }
+    daemon->http->Serve(std::move(fd), connection);
   }
 
-  // A connection is started by the thread that accepts.
-  static void Notify(void* self, MHD_Connection* handle, void** context,
-                     MHD_ConnectionNotificationCode code) {
-    Impl& impl = *static_cast<Impl*>(self);
-    MutexLock lock(&impl.mutex_);
-    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-      const int fd =
-          MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD)
-              ->connect_fd;
-      const sockaddr* const address =
-          MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CLIENT_ADDRESS)
-              ->client_addr;
-      impl.connections_.push_back(
-          {fd, ToLimitKey(*address), SystemClock().Now()});
-      *context = new Connections::iterator(--impl.connections_.end());
-    } else {
-      const std::unique_ptr<Connections::iterator> id(
-          static_cast<Connections::iterator*>(*context));
-      impl.connections_.erase(*id);
-    }
+  void Forget(net::BoundedListener::Id id) {
+    MutexLock lock(&mutex_);
+    connections_.erase(id);
+  }
+
+  Connection& Find(net::BoundedListener::Id id) {
+    MutexLock lock(&mutex_);
+    return connections_.at(id);
   }
 
   static std::string Header(MHD_Connection* handle, const char* name) {
@@ -191,10 +182,9 @@ class DataServer::Impl {
   static MHD_Result Answer(void* self, MHD_Connection* handle, const char* path,
                            const char* method, const char*, const char*,
                            size_t*, void**) {
-    Impl& impl = *static_cast<Impl*>(self);
-    Connection& connection = **static_cast<Connections::iterator*>(
-        MHD_get_connection_info(handle, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
-            ->socket_context);
+    const Daemon& daemon = *static_cast<Daemon*>(self);
+    Impl& impl = daemon.impl;
+    Connection& connection = impl.Find(daemon.http->IdOf(handle));
     const DataRequest request = {
         .method = method,
         .path = path,
@@ -205,6 +195,9 @@ class DataServer::Impl {
     DataAnswer answer = AnswerDataRequest(request, *impl.files_,
                                           impl.options_.access, absl::Now());
     ++(answer.file.fd.valid() ? impl.request_count_ : impl.refused_count_);
+    if (!answer.caller.empty()) {
+      impl.listener_->Prove(connection.id, answer.caller);
+    }
     if (answer.file.fd.valid()) impl.NoteRequest(connection);
     return impl.Send(handle, connection, std::move(answer));
   }
@@ -276,7 +269,8 @@ class DataServer::Impl {
     connection.moved += bytes;
   }
 
-  // Waits until `bytes` may be sent. False: the server stops.
+  // Waits until `bytes` may be sent. False: the server stops, or the connection
+  // has lost its place.
   bool Pace(Connection& connection, int64_t bytes) {
     MutexLock lock(&mutex_);
     if (!bucket_.has_value()) return !stops_;
@@ -285,7 +279,8 @@ class DataServer::Impl {
     while (!stops_) {
       const absl::Duration left = due - SystemClock().Now();
       if (left <= absl::ZeroDuration()) break;
-      wake_.WaitWithTimeout(&mutex_, left);
+      if (!listener_->Has(connection.id)) return false;
+      wake_.WaitWithTimeout(&mutex_, std::min(left, kPlaceCheckInterval));
     }
     connection.is_paced = false;
     return !stops_;
@@ -294,17 +289,17 @@ class DataServer::Impl {
   // Closes connections that are too slow; takes new certificates.
   void Watch() {
     while (true) {
+      std::shared_ptr<const rpc::TlsMaterial> used;
       {
         MutexLock lock(&mutex_);
         if (!stops_) wake_.WaitWithTimeout(&mutex_, options_.watch_period);
         if (stops_) return;
-        for (Connection& connection : connections_) CutIfStalled(connection);
+        for (auto& [id, connection] : connections_) CutIfStalled(connection);
+        used = daemons_.back()->material;
       }
-      while (daemons_.size() > 1 && IsIdle(daemons_.front())) {
-        daemons_.pop_front();
-      }
+      DropIdleDaemons();
       std::shared_ptr<const rpc::TlsMaterial> material = tls_->Get();
-      if (material == daemons_.back().material) continue;
+      if (material == used) continue;
       const absl::Status started = StartDaemon(std::move(material));
       if (!started.ok()) LOG(WARNING) << started.message();
     }
@@ -324,20 +319,23 @@ class DataServer::Impl {
                (connection.is_known
                     ? options_.stall_timeout
                     : std::min(options_.stall_timeout, kStrangerMax))) {
-      ::shutdown(connection.fd, SHUT_RDWR);  // Its thread then closes it.
+      listener_->Shut(connection.id);  // Its thread then closes it.
     }
   }
 
-  static bool IsIdle(const Daemon& daemon) {
-    const MHD_DaemonInfo* const info = MHD_get_daemon_info(
-        daemon.daemon.get(), MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
-    return info == nullptr || info->num_connections == 0;
+  void DropIdleDaemons() {
+    std::list<std::shared_ptr<Daemon>> idle;  // Destroyed without the mutex.
+    MutexLock lock(&mutex_);
+    while (daemons_.size() > 1 && daemons_.front().use_count() == 1 &&
+           daemons_.front()->http->count() == 0) {
+      idle.splice(idle.end(), daemons_, daemons_.begin());
+    }
   }
 
   const DataServerOptions options_;
   const std::unique_ptr<ServedFiles> files_;
   const std::unique_ptr<rpc::TlsSource> tls_;
-  const UniqueFd listening_;
+  const std::unique_ptr<net::BoundedListener> listener_;
   std::atomic<int64_t> request_count_ = 0;
   std::atomic<int64_t> refused_count_ = 0;
   std::atomic<int64_t> sent_bytes_ = 0;
@@ -345,12 +343,14 @@ class DataServer::Impl {
   Mutex mutex_;
   CondVar wake_;
   bool stops_ ABSL_GUARDED_BY(mutex_) = false;
-  Connections connections_ ABSL_GUARDED_BY(mutex_);
+  // Their addresses stay, for the threads that use them.
+  std::map<net::BoundedListener::Id, Connection> connections_
+      ABSL_GUARDED_BY(mutex_);
   std::optional<TokenBucket> bucket_ ABSL_GUARDED_BY(mutex_);
 
-  // The constructor's thread uses it, then the watcher, then the destructor's.
-  // These members are last because their threads use all the others.
-  std::list<Daemon> daemons_;
+  // The last one takes new connections. These members are last because their
+  // threads use all the others.
+  std::list<std::shared_ptr<Daemon>> daemons_ ABSL_GUARDED_BY(mutex_);
   std::thread watcher_;
 };
 
@@ -369,11 +369,15 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(
                    rpc::TlsSource::Open(
                        {options.cert_path, options.key_path, options.cert_path},
                        rpc::KeyUse::kServer, "the data server"));
-  ASSIGN_OR_RETURN(UniqueFd listening, net::Listen(options.listen));
+  ASSIGN_OR_RETURN(std::unique_ptr<net::BoundedListener> listener,
+                   net::BoundedListener::Listen(
+                       {.address = options.listen,
+                        .limits = kLimits,
+                        .trusted_proxies = options.trusted_proxies}));
   auto server = std::unique_ptr<DataServer>(new DataServer);
-  ASSIGN_OR_RETURN(server->address_, net::LocalAddress(listening.get()));
+  server->address_ = listener->address();
   server->impl_ = std::make_unique<Impl>(options, std::move(files),
-                                         std::move(tls), std::move(listening));
+                                         std::move(tls), std::move(listener));
   RETURN_IF_ERROR(server->impl_->Start());
   return server;
 }

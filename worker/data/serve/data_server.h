@@ -2,24 +2,27 @@
 // token of their enrolment. It needs no coordinator.
 //
 // Strangers reach it, so whatever a peer does is bounded:
-//   opens many connections      256 in all, 64 an address (a /64 of IPv6)
-//   is idle, reads or sends     a connection that moves less than 1 KiB/s for
-//   slowly                      a minute is closed
+//   opens many connections      256 in all, half of them without a token
+//                               (base/net/bounded_listener.h); 64 of one token
+//   is idle, reads or sends     1 s to the first byte; a connection that moves
+//   slowly                      less than 1 KiB/s for a minute is closed
 //   sends a body or long        no body is read; 16 KiB of headers
 //   headers
 //   asks without a token        401 before any file is touched
 //
-// A connection costs a thread. Thread-safe.
+// A connection that has sent something costs a thread. Thread-safe.
 
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/host_port/host_port.h"
+#include "base/host_port/network.h"
 #include "worker/data/serve/data_answer.h"
 
 namespace atl::worker {
@@ -27,6 +30,7 @@ namespace atl::worker {
 struct DataServerOptions {
   std::string directory;  // With a manifest.json.
   HostPort listen;        // Port 0 takes a free one.
+  std::vector<Network> trusted_proxies;  // As of net::BoundedListener.
   // PEM files; read again when they change.
   std::string cert_path;
   std::string key_path;
@@ -45,7 +49,8 @@ class DataServer {
     int64_t sent_bytes = 0;     // Bytes of files.
   };
 
-  // Errors: as ServedFiles::Open, rpc::TlsSource::Open and net::Listen.
+  // Errors: as ServedFiles::Open, rpc::TlsSource::Open and
+  // net::BoundedListener::Listen.
   // RESOURCE_EXHAUSTED: too few threads, files or too little memory.
   static absl::StatusOr<std::unique_ptr<DataServer>> Start(
       const DataServerOptions& options);
