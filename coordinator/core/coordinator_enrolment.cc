@@ -13,6 +13,7 @@
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "coordinator/core/coordinator.h"
+#include "coordinator/core/spec/validate_spec.h"
 
 namespace atl::coordinator {
 namespace {
@@ -76,6 +77,7 @@ EnrolmentRun Coordinator::DescribeRun(const RunMachine& run) const {
   described.run_uid = state.run_uid();
   described.ignores_weights = IgnoresWeights(state.spec());
   described.min_quorum = state.spec().schedule().min_quorum();
+  described.islands_max = IslandsMax(state.spec());
   described.has_norm_bound = state.spec().outer().enrolled_norm_factor() > 0;
   described.is_island_durability =
       state.spec().durability() == v1::DURABILITY_ISLAND;
@@ -234,14 +236,30 @@ absl::StatusOr<v1::RevokeTokenResponse> Coordinator::RevokeToken(
     const v1::RevokeTokenRequest& request, const EnrolmentCall& call) {
   RETURN_IF_ERROR(CheckWritable());
   ASSIGN_OR_RETURN(std::vector<storage::v1::Record> records,
-                   enrolments_.Revoke(request.token_id(), call.now));
+                   enrolments_.Revoke(request.token_id(), request.islands(),
+                                      call.clock));
   v1::RevokeTokenResponse response;
   *response.mutable_token() = *enrolments_.FindToken(request.token_id());
+  if (request.islands()) {
+    response.set_revoked_name_count(enrolments_.CountNames(response.token()));
+  }
   EmitAudited(
       std::move(records), call.actor,
-      Describe("token.revoke", response.token().run_id(), request.token_id()),
+      Describe("token.revoke", response.token().run_id(), request.token_id(),
+               request.islands()
+                   ? absl::StrCat("and ", response.revoked_name_count(),
+                                  " names")
+                   : ""),
       call.now);
   *response.mutable_token() = *enrolments_.FindToken(request.token_id());
+  if (!request.islands()) return response;
+  const auto run = runs_.find(response.token().run_id());
+  if (run != runs_.end() && !run->second->state().ended()) {
+    RETURN_IF_ERROR(
+        run->second->Step(event::RevokeToken{request.token_id()}, call.now)
+            .status());
+  }
+  servers_changed_ = true;
   return response;
 }
 

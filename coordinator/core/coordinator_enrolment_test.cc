@@ -191,6 +191,25 @@ class CoordinatorEnrolmentTest : public ::testing::Test {
     return actions;
   }
 
+  // The owner of `grant`, by default one of an operator's own islands, joins.
+  absl::Status Join(const std::string& run_id,
+                    const std::optional<v1::CertificateGrant>& grant = {},
+                    const std::string& own_name = "own") {
+    v1::JoinRequest join;
+    join.set_run_id(run_id);
+    join.set_island_id(grant.has_value() ? grant->identity().name() : own_name);
+    join.mutable_capabilities()->add_devices()->set_kind("cpu");
+    join.mutable_capabilities()->set_data_fingerprint(
+        SimpleSpec().data().fingerprint());
+    RunMachine& run = **core_->FindRun(run_id);
+    const RunScope scope =
+        grant.has_value() ? Scope(*grant) : RunScope{.any = true};
+    absl::StatusOr<event::Join> made =
+        core_->MakeJoin(join, std::string(32, 's'), scope, run);
+    if (!made.ok()) return made.status();
+    return run.Step(*made, now_).status();
+  }
+
   RunScope Scope(const v1::CertificateGrant& grant) const {
     RunScope scope;
     scope.cluster_id = grant.identity().cluster_id();
@@ -387,6 +406,64 @@ TEST_F(CoordinatorEnrolmentTest, RefusesARevokedTokenAndKeepsItsIslands) {
             "NO_SUCH_TOKEN");
 }
 
+TEST_F(CoordinatorEnrolmentTest, RevokesATokenWithItsIslandsInOneRecord) {
+  ASSERT_TRUE(CreateToken(/*uses=*/3).ok());
+  const auto attic = Consume(Request('a', "attic"));
+  ASSERT_TRUE(Consume(Request('b', "cellar")).ok());
+  const std::string name = attic->identity().name();
+  ASSERT_TRUE(Join("spring", *attic).ok());
+  Sync();
+  v1::RevokeTokenRequest revoke;
+  revoke.set_token_id(kTokenId);
+  revoke.set_islands(true);
+  const auto revoked = core_->RevokeToken(revoke, CallOf(kOperator));
+  ASSERT_TRUE(revoked.ok()) << revoked.status();
+  EXPECT_EQ(revoked->revoked_name_count(), 2);
+  const Effects effects = Sync();
+  EXPECT_TRUE(effects.servers_changed);
+  int64_t own_records = 0;
+  for (const LogEntry& entry : effects.batch.entries) {
+    own_records += entry.run_id.empty() ? 1 : 0;
+  }
+  EXPECT_EQ(own_records, 1);
+  RunMachine& run = **core_->FindRun("spring");
+  EXPECT_EQ(run.state().FindMember(name)->record.state(),
+            v1::ISLAND_STATE_LEFT);
+  EXPECT_EQ(Reason(core_->CheckScope(Scope(*attic), name, run)), "REVOKED");
+  EXPECT_EQ(Reason(Renew(*attic, 'a').status()), "REVOKED");
+  EXPECT_EQ(Reason(Consume(Request('a', "attic")).status()), "TOKEN_REVOKED");
+  EXPECT_EQ(Reason(Consume(Request('x')).status()), "TOKEN_REVOKED");
+  // It stays so.
+  Restart();
+  Announce();
+  EXPECT_EQ(Reason(Renew(*attic, 'a').status()), "REVOKED");
+  // Another token's holder may have the name.
+  v1::CreateTokenRequest request = AskForToken("spring");
+  request.mutable_token()->set_token_id("abcdefghijk2");
+  ASSERT_TRUE(CreateToken(request).ok());
+  v1::ConsumeTokenRequest consume = Request('n', "attic");
+  consume.set_token_id("abcdefghijk2");
+  const auto again = Consume(consume);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(Renew(*again, 'n').ok());
+  EXPECT_FALSE(Renew(*attic, 'a').ok());
+}
+
+TEST_F(CoordinatorEnrolmentTest, IslandsCanBeRevokedAfterTheirToken) {
+  ASSERT_TRUE(CreateToken(/*uses=*/2).ok());
+  const auto grant = Consume(Request());
+  v1::RevokeTokenRequest revoke;
+  revoke.set_token_id(kTokenId);
+  ASSERT_TRUE(core_->RevokeToken(revoke, CallOf(kOperator)).ok());
+  EXPECT_TRUE(Renew(*grant).ok());
+  revoke.set_islands(true);
+  ASSERT_TRUE(core_->RevokeToken(revoke, CallOf(kOperator)).ok());
+  EXPECT_EQ(Reason(Renew(*grant).status()), "REVOKED");
+  Sync();
+  ASSERT_TRUE(core_->RevokeToken(revoke, CallOf(kOperator)).ok());
+  EXPECT_TRUE(Sync().batch.entries.empty());
+}
+
 TEST_F(CoordinatorEnrolmentTest, AnotherClustersCertificateIsRefusedNotForgotten) {
   ASSERT_TRUE(CreateToken().ok());
   absl::StatusOr<v1::CertificateGrant> grant = Consume(Request());
@@ -580,17 +657,7 @@ TEST_F(CoordinatorEnrolmentTest, OwnIslandsAndOtherTokensReachAQuorum) {
   request.mutable_token()->set_token_id("abcdefghijk3");
   EXPECT_EQ(Reason(CreateToken(request).status()), "QUORUM_UNREACHABLE");
   // An island with an operator's certificate is there.
-  v1::JoinRequest join;
-  join.set_run_id("spring");
-  join.set_island_id("own");
-  join.mutable_capabilities()->add_devices()->set_kind("cpu");
-  join.mutable_capabilities()->set_data_fingerprint(
-      SimpleSpec().data().fingerprint());
-  RunMachine& run = **core_->FindRun("spring");
-  const auto made =
-      core_->MakeJoin(join, std::string(32, 's'), {.any = true}, run);
-  ASSERT_TRUE(made.ok()) << made.status();
-  ASSERT_TRUE(run.Step(*made, now_).ok());
+  ASSERT_TRUE(Join("spring").ok());
   EXPECT_EQ(Reason(CreateToken(request).status()), "");
 }
 

@@ -69,6 +69,10 @@ struct RemoveIsland {
   std::string island_id;
   bool readmit = false;
 };
+// A token was revoked with its islands: their memberships end.
+struct RevokeToken {
+  std::string token_id;
+};
 struct Export {
   const v1::ExportCheckpointRequest& request;
 };
@@ -99,7 +103,7 @@ using RunEvent =
     std::variant<event::Create, event::Recovered, event::Join, event::Heartbeat,
                  event::Ready, event::Progress, event::Leave, event::Pause,
                  event::Resume, event::Cancel, event::RemoveIsland,
-                 event::Export, event::ShardReported, event::ServerChanged,
+                 event::RevokeToken, event::Export, event::ShardReported, event::ServerChanged,
                  event::Tick>;
 
 // The answer to the caller, besides the status.

@@ -497,7 +497,7 @@ UNITS = {
         "refused_peers_test": ":refused_peers",
         "report_joiner": "//proto:server_service_proto",
         "report_joiner_test": ":report_joiner",
-        "run_machine": "//base/codec:sha256 //base/features //base/layout //base/layout:ids //base/layout:schedule //base/status //base/status:refusal //base/time:proto_time //coordinator/core/rounds //coordinator/core/rounds:async_rounds //coordinator/core/rounds:contributions //coordinator/core/rounds:measured_speeds //coordinator/core/rounds:open_round //coordinator/core/rounds:recalls //coordinator/core/rounds:run_end //coordinator/core/rounds:sit_out //coordinator/core/rounds:slot_plans //coordinator/core/rounds:verdicts //coordinator/core/spec:island_requests //coordinator/core/spec:validate_spec //coordinator/core/state:observations //coordinator/core/state:run_state //proto:coordinator_records_proto //proto:island_service_proto //proto:run_proto //proto:run_service_proto //proto:server_service_proto :slot_reuse",
+        "run_machine": "//base/codec:sha256 //base/features //base/layout //base/layout:ids //base/layout:schedule //base/status //base/status:refusal //base/time:proto_time //coordinator/core/rounds //coordinator/core/rounds:async_rounds //coordinator/core/rounds:contributions //coordinator/core/rounds:data_lease //coordinator/core/rounds:measured_speeds //coordinator/core/rounds:open_round //coordinator/core/rounds:recalls //coordinator/core/rounds:run_end //coordinator/core/rounds:sit_out //coordinator/core/rounds:slot_plans //coordinator/core/rounds:verdicts //coordinator/core/spec:island_requests //coordinator/core/spec:validate_spec //coordinator/core/state:observations //coordinator/core/state:run_state //proto:coordinator_records_proto //proto:island_service_proto //proto:run_proto //proto:run_service_proto //proto:server_service_proto :slot_reuse",
         "run_machine_test": "//coordinator/core/outputs:plans //coordinator/core/rounds:contributions //coordinator/core/spec:validate_spec //coordinator/core/testing:run_simulation_fixture :run_machine :run_queries",
         "run_queries": "//base/layout //base/layout:schedule //base/status //base/status:refusal //base/time:proto_time //coordinator/core/outputs:history //coordinator/core/outputs:plans //coordinator/core/rounds:measured_speeds //coordinator/core/rounds:sit_out //proto:enrolment_proto //proto:training_state_service_proto :run_machine",
         "run_random_test": "//base/layout:schedule //coordinator/core/testing:run_simulation",
@@ -507,7 +507,7 @@ UNITS = {
     "coordinator/core/enrolment": {
         "enrolment_run": "//base/status:refusal //base/time:proto_time //proto:enrolment_service_proto",
         "enrolments": "//base/codec:sha256 //base/identity //base/layout:ids //base/status //base/status:refusal //base/time:proto_time //proto:coordinator_records_proto //proto:enrolment_service_proto :enrolment_run",
-        "enrolments_test": "//base/codec:sha256 //base/identity //base/time:proto_time :enrolments",
+        "enrolments_test": "//base/codec:sha256 //base/identity //base/status:refusal //base/time:proto_time :enrolments",
     },
     "coordinator/core/outputs": {
         "batch": "//proto:coordinator_records_proto",
@@ -524,6 +524,8 @@ UNITS = {
         "async_rounds": "//base/layout:schedule //coordinator/core/rounds //coordinator/core/state:observations //coordinator/core/state:run_state :contributions :measured_speeds :open_round :run_end :sit_out :slot_plans",
         "async_rounds_test": "//coordinator/core/outputs:plans //coordinator/core/testing:run_simulation_fixture :async_rounds",
         "contributions": "//base/layout //base/layout:schedule //base/status //coordinator/core/state:observations //coordinator/core/state:run_state //coordinator/core/verdict:verdict_rule //proto:plan_proto :norm_bound",
+        "data_lease": "//base/layout:schedule //base/time:proto_time //coordinator/core/state:observations //coordinator/core/state:run_state //proto:plan_proto :contributions :sit_out",
+        "data_lease_test": "//base/status:refusal //coordinator/core/testing:run_simulation_fixture :data_lease",
         "lower_median": "",
         "measured_speeds": "//base/layout:schedule //coordinator/core/state:observations //coordinator/core/state:run_state //proto:plan_proto :contributions :lower_median",
         "measured_speeds_test": "//base/layout:schedule //coordinator/core/testing:run_simulation_fixture :measured_speeds",
@@ -879,6 +881,8 @@ UNITS = {
     },
     "tests/simulation": {
         "async_run_test": "//base/layout:schedule //coordinator/core/outputs:plans //coordinator/core/testing:run_simulation //coordinator/core:run_machine //server/core:shard_machine //worker/core:island_loop",
+    },
+    "tests/sybils": {
     },
     "worker/api": {
         "device": "//worker/island/group:device",
