@@ -226,8 +226,9 @@ void AddTokenCreate(flags::Command& app, Context& context) {
            "How long it is valid: 30m, 24h; at most 2160h (90 days)")
       .ShowDefault();
   command.Add("--name", options->name,
-              "Names that its islands may have: attic, or lab-* with "
-              "any characters for the *; default: any");
+              "Names that its islands may have, after the e- that all of them "
+              "get: attic, or lab-* with any characters for the *; default: "
+              "any");
   command
       .Add("--weight-share", options->weight_share,
            "Largest share of a merge's weight that its islands have "

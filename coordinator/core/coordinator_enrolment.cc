@@ -47,6 +47,12 @@ std::string IgnoresWeights(const v1::RunSpec& spec) {
   }
 }
 
+absl::Status RefuseRevoked(const std::string& name, const std::string& run_id) {
+  return Refuse(absl::StatusCode::kPermissionDenied, "REVOKED",
+                absl::StrCat("an operator has revoked ", name, " in run ",
+                             run_id));
+}
+
 v1::AuditRecord Describe(absl::string_view action, const std::string& run_id,
                          const std::string& subject,
                          const std::string& detail = "") {
@@ -162,6 +168,8 @@ absl::StatusOr<v1::ConsumeTokenResponse> Coordinator::ConsumeToken(
   ASSIGN_OR_RETURN(Grant granted,
                    enrolments_.Consume(request, *token, DescribeRun(*run),
                                        call.random, call.clock));
+  // Servers must know of the certificate.
+  servers_changed_ |= !granted.records.empty();
   EmitAudited(std::move(granted.records), call.actor,
               Describe("island.enrol", granted.grant,
                        absl::StrCat("token ", request.token_id())),
@@ -310,18 +318,26 @@ absl::StatusOr<event::Join> Coordinator::MakeJoin(
   return join;
 }
 
-absl::Status Coordinator::CheckScope(const RunScope& scope,
+absl::Status Coordinator::CheckScope(const RunScope& scope, Role role,
                                      const std::string& name,
                                      const RunMachine& run) const {
   const RunState& state = run.state();
   RETURN_IF_ERROR(CheckRunScope(scope, state.run_id(), state.run_uid(),
                                 log_history_.cluster_id()));
-  if (name.empty() || !enrolments_.IsRevoked(state.run_uid(), name)) {
+  if (scope.enrolled()) {
+    return enrolments_.CheckEnrolled(state.run_uid(), role, name,
+                                     scope.key_sha256);
+  }
+  if (!enrolments_.IsOwnRevoked(state.run_uid(), name)) return absl::OkStatus();
+  return RefuseRevoked(name, state.run_id());
+}
+
+absl::Status Coordinator::CheckReadmission(const std::string& name,
+                                           const RunMachine& run) const {
+  if (!enrolments_.IsRevoked(run.state().run_uid(), name)) {
     return absl::OkStatus();
   }
-  return Refuse(absl::StatusCode::kPermissionDenied, "REVOKED",
-                absl::StrCat("an operator has revoked ", name, " in run ",
-                             state.run_id()));
+  return RefuseRevoked(name, run.state().run_id());
 }
 
 }  // namespace atl::coordinator

@@ -23,7 +23,7 @@ constexpr size_t kHashBytes = 32;
 constexpr size_t kSecretBytesMax = 64;
 constexpr absl::Duration kLifetimeMin = absl::Seconds(5);
 constexpr absl::Duration kLifetimeMax = absl::Hours(24);
-// A common name is "atoll:island:NAME", of at most 64 bytes.
+// A common name is "atoll:island:NAME", of at most 64 bytes. With the prefix.
 constexpr size_t kNameBytesMax = 51;
 constexpr size_t kSuffixDigits = 6;
 
@@ -47,9 +47,11 @@ absl::Status Forbidden(absl::string_view reason, absl::string_view message) {
   return Refuse(absl::StatusCode::kPermissionDenied, reason, message);
 }
 
-absl::string_view Name(v1::EnrolledRole role) {
-  return role == v1::ENROLLED_ROLE_READER ? "reader" : "island";
+Role ToRole(v1::EnrolledRole role) {
+  return role == v1::ENROLLED_ROLE_READER ? Role::kReader : Role::kIsland;
 }
+
+absl::string_view Name(v1::EnrolledRole role) { return RoleName(ToRole(role)); }
 
 // The serial number's bytes: positive, and always 16 of them.
 std::string ToSerial(const EnrolmentRandom& random) {
@@ -77,14 +79,14 @@ absl::Status SetCertificate(const google::protobuf::Duration& lifetime,
 
 absl::Status CheckPattern(absl::string_view pattern) {
   if (pattern.empty()) return absl::OkStatus();
-  const std::string name =
-      absl::StrReplaceAll(pattern, {{"*", std::string(kSuffixDigits, '0')}});
+  const std::string name = ToEnrolledName(
+      absl::StrReplaceAll(pattern, {{"*", std::string(kSuffixDigits, '0')}}));
   if (std::count(pattern.begin(), pattern.end(), '*') <= 1 &&
       ValidateId("", name).ok() && name.size() <= kNameBytesMax) {
     return absl::OkStatus();
   }
   return InvalidFields({{"token.name_pattern",
-                         "must be an island's id of at most 45 characters, "
+                         "must be an island's id of at most 43 characters, "
                          "with at most one *, for example attic or lab-*"}});
 }
 
@@ -165,8 +167,10 @@ void Enrolments::Apply(const storage::v1::Record& record) {
     const std::string& id = record.token_forgotten().token_id();
     // Without its token a revoked name would count again.
     std::erase_if(identities_, [this, &id](const auto& item) {
-      return item.second.token_id() == id && !item.second.revoked() &&
-             HasRevokedToken(item.second);
+      const bool goes = item.second.token_id() == id &&
+                        !item.second.revoked() && HasRevokedToken(item.second);
+      if (goes) digests_.erase(item.first);
+      return goes;
     });
     tokens_.erase(id);
   } else if (record.has_identity_set()) {
@@ -178,13 +182,21 @@ void Enrolments::Apply(const storage::v1::Record& record) {
       revoked_[identity.run_uid()].insert(identity.name());
     }
     set = record.identity_set();
+    if (!set.key_sha256().empty()) {
+      digests_[{identity.run_uid(), identity.name()}] = EnrolledDigest(
+          ToRole(identity.role()), identity.name(), set.key_sha256());
+    }
   } else if (record.has_identity_forgotten()) {
-    identities_.erase({record.identity_forgotten().run_uid(),
-                       record.identity_forgotten().name()});
+    const Key key = {record.identity_forgotten().run_uid(),
+                     record.identity_forgotten().name()};
+    identities_.erase(key);
+    digests_.erase(key);
   } else if (record.has_run_deleted()) {
     const std::string& uid = record.run_deleted().run_uid();
     identities_.erase(identities_.lower_bound({uid, ""}),
                       identities_.lower_bound({uid + '\0', ""}));
+    digests_.erase(digests_.lower_bound({uid, ""}),
+                   digests_.lower_bound({uid + '\0', ""}));
     revoked_.erase(uid);
     std::erase_if(tokens_, [&uid](const auto& token) {
       return token.second.token().run_uid() == uid;
@@ -242,25 +254,24 @@ const storage::v1::IdentitySet* Enrolments::FindEarlier(
 absl::StatusOr<std::string> Enrolments::ChooseName(
     const v1::Token& token, const v1::ConsumeTokenRequest& request,
     const EnrolmentRandom& random) const {
-  if (!request.name().empty()) {
-    RETURN_IF_ERROR(CheckId("name", request.name()));
-    if (request.name().size() > kNameBytesMax) {
-      return InvalidFields({{"name", "must have at most 51 characters"}});
-    }
-    if (FitsPattern(token.name_pattern(), request.name())) {
-      return request.name();
-    }
-    return Forbidden("TOKEN_OTHER_NAME",
-                     absl::StrCat("the token is for the name ",
-                                  token.name_pattern(), ", not for ",
-                                  request.name(),
-                                  ": leave out --island-id"));
+  const std::string pattern = ToEnrolledName(
+      !token.name_pattern().empty() ? token.name_pattern()
+                                    : absl::StrCat(Name(token.role()), "-*"));
+  if (request.name().empty()) {
+    return absl::StrReplaceAll(
+        pattern, {{"*", random.name_suffix.substr(0, kSuffixDigits)}});
   }
-  const std::string pattern = token.name_pattern().empty()
-                                  ? absl::StrCat(Name(token.role()), "-*")
-                                  : token.name_pattern();
-  return absl::StrReplaceAll(
-      pattern, {{"*", random.name_suffix.substr(0, kSuffixDigits)}});
+  RETURN_IF_ERROR(CheckId("name", request.name()));
+  const std::string name = ToEnrolledName(request.name());
+  if (name.size() > kNameBytesMax) {
+    return InvalidFields({{"name", "must have at most 51 characters, the e- at "
+                                   "its beginning included"}});
+  }
+  if (token.name_pattern().empty() || FitsPattern(pattern, name)) return name;
+  return Forbidden("TOKEN_OTHER_NAME",
+                   absl::StrCat("the token is for the name ", pattern,
+                                ", not for ", name,
+                                ": leave out --island-id"));
 }
 
 absl::Status Enrolments::CheckName(const EnrolmentRun& run,
@@ -269,7 +280,7 @@ absl::Status Enrolments::CheckName(const EnrolmentRun& run,
                                    absl::Time now) const {
   const auto* const other = FindIdentity(run.run_uid, name);
   if (other == nullptr && run.is_member(name)) {
-    // Its certificate is an operator's.
+    // An older certificate of an operator's may have such a name.
     return Refuse(absl::StatusCode::kAlreadyExists, "NAME_TAKEN",
                   absl::StrCat("another machine is the island ", name,
                                " of this run: choose another --island-id"));
@@ -361,7 +372,8 @@ absl::StatusOr<Grant> Enrolments::Repeat(
     const storage::v1::IdentitySet& earlier, const EnrolmentRandom& random,
     absl::Time now) {
   const std::string& name = earlier.grant().identity().name();
-  if (!request.name().empty() && request.name() != name) {
+  if (!request.name().empty() && request.name() != name &&
+      ToEnrolledName(request.name()) != name) {
     return Forbidden("TOKEN_OTHER_NAME",
                      absl::StrCat("this key is enrolled as ", name));
   }
@@ -611,6 +623,39 @@ int64_t Enrolments::CountNames(const v1::Token& token) const {
                          return item.second.token_id() == token.token_id() &&
                                 item.first.first == token.run_uid();
                        });
+}
+
+absl::Status Enrolments::CheckEnrolled(const std::string& run_uid, Role role,
+                                       const std::string& name,
+                                       absl::string_view key_sha256) const {
+  const auto digest = digests_.find({run_uid, name});
+  if (digest == digests_.end() ||
+      digest->second != EnrolledDigest(role, name, key_sha256)) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_ENROLLED",
+                  absl::StrCat("the coordinator has no record of this "
+                               "certificate of ",
+                               name,
+                               ": another machine has the name, or none does. "
+                               "Ask the operator for a new join string"));
+  }
+  if (!IsRevoked(run_uid, name)) return absl::OkStatus();
+  return Forbidden("REVOKED", absl::StrCat("an operator has revoked ", name));
+}
+
+std::vector<std::string> Enrolments::ListEnrolled(
+    const std::string& run_uid) const {
+  std::vector<std::string> enrolled;
+  for (auto it = digests_.lower_bound({run_uid, ""});
+       it != digests_.end() && it->first.first == run_uid; ++it) {
+    if (!IsRevoked(run_uid, it->first.second)) enrolled.push_back(it->second);
+  }
+  return enrolled;
+}
+
+bool Enrolments::IsOwnRevoked(const std::string& run_uid,
+                              const std::string& name) const {
+  // A name with a key was enrolled.
+  return IsRevoked(run_uid, name) && !digests_.contains({run_uid, name});
 }
 
 bool Enrolments::IsRevoked(const std::string& run_uid,

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
 #include "atoll/v1/enrolment_service.pb.h"
+#include "base/identity/identity.h"
 #include "coordinator/core/enrolment/enrolment_run.h"
 
 namespace atl::coordinator {
@@ -101,8 +102,19 @@ class Enrolments {
   const storage::v1::IdentitySet* FindIdentity(const std::string& run_uid,
                                                const std::string& name) const;
   int64_t CountNames(const v1::Token& token) const;
+  // OK if the key with which a certificate was made has `name` and `role` in the
+  // run, and is not revoked.
+  // PERMISSION_DENIED, REVOKED. FAILED_PRECONDITION, NOT_ENROLLED: no record has
+  // them; the island CA's key alone makes no member.
+  absl::Status CheckEnrolled(const std::string& run_uid, Role role,
+                             const std::string& name,
+                             absl::string_view key_sha256) const;
   // By itself or with its token.
   bool IsRevoked(const std::string& run_uid, const std::string& name) const;
+  // The same of an operator's own certificate.
+  bool IsOwnRevoked(const std::string& run_uid, const std::string& name) const;
+  // EnrolledDigest of each name that is not revoked.
+  std::vector<std::string> ListEnrolled(const std::string& run_uid) const;
   // Names that were revoked by themselves.
   std::vector<std::string> RevokedNames(const std::string& run_uid) const;
   // Lists the tokens of a run, or of all if `run_id` is empty; newest first.
@@ -142,6 +154,7 @@ class Enrolments {
   std::map<std::string, storage::v1::TokenSet> tokens_;  // By token_id.
   std::map<Key, storage::v1::IdentitySet> identities_;
   std::map<std::string, std::set<std::string>> revoked_;  // Names by run_uid.
+  std::map<Key, std::string> digests_;  // Of the identities that have a key.
 };
 
 // True if `name` fits a Token.name_pattern: "" fits all, one "*" any characters.
