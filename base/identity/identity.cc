@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/codec/sha256.h"
 #include "base/layout/ids.h"
 #include "base/status/refusal.h"
 
@@ -16,6 +17,7 @@ namespace atl {
 namespace {
 
 constexpr absl::string_view kScheme = "atoll://";
+constexpr size_t kEnrolledDigestBytes = 16;
 
 // An id of base/random_id, or one that stands for it.
 bool IsUid(absl::string_view text) {
@@ -51,6 +53,21 @@ absl::string_view RoleName(Role role) {
       return "data";
   }
   return "unknown";
+}
+
+bool IsEnrolledName(absl::string_view name) {
+  return absl::StartsWith(name, kEnrolledPrefix);
+}
+
+std::string ToEnrolledName(absl::string_view name) {
+  return absl::StrCat(IsEnrolledName(name) ? "" : kEnrolledPrefix, name);
+}
+
+std::string EnrolledDigest(Role role, absl::string_view name,
+                           absl::string_view key_sha256) {
+  const codec::Sha256Digest digest = codec::ComputeSha256(
+      absl::StrCat(RoleName(role), "/", name, "/", key_sha256));
+  return std::string(digest.begin(), digest.begin() + kEnrolledDigestBytes);
 }
 
 std::string MakeEnrolledUri(absl::string_view cluster_id,

@@ -8,6 +8,10 @@
 // Only islands and readers have such URIs. Without one, a certificate of an
 // operator's own CA may touch every run.
 //
+// The names of enrolled islands and readers begin with "e-", and `atoll ca
+// issue` gives no island or reader such a name. So no stranger gets a name of an
+// operator's island, and revoking a name concerns one issuer alone.
+//
 // Pure. Thread-safe.
 
 #pragma once
@@ -40,6 +44,18 @@ absl::string_view RoleName(Role role);
 // is free for another key.
 inline constexpr absl::Duration kRenewableAfterEnd = absl::Hours(24 * 30);
 
+// What the names of enrolled islands and readers begin with.
+inline constexpr absl::string_view kEnrolledPrefix = "e-";
+bool IsEnrolledName(absl::string_view name);
+// `name` with the prefix, which it may have already.
+std::string ToEnrolledName(absl::string_view name);
+
+// Stands for an enrolled certificate's owner in plans: the first 16 bytes of the
+// SHA-256 of "ROLE/NAME/" and the SHA-256 of its key. Only islands and readers
+// are enrolled.
+std::string EnrolledDigest(Role role, absl::string_view name,
+                           absl::string_view key_sha256);
+
 // The runs that a certificate's owner may touch.
 struct RunScope {
   bool any = false;                  // Every run; the rest is empty.
@@ -47,6 +63,9 @@ struct RunScope {
   // The one run with this uid, in this cluster: an enrolled certificate.
   std::string cluster_id;
   std::string run_uid;
+  // SHA-256 of an enrolled certificate's key, 32 bytes. The URIs do not have it:
+  // base/rpc/authorization sets it.
+  std::string key_sha256;
 
   bool enrolled() const { return !run_uid.empty(); }
   bool operator==(const RunScope&) const = default;

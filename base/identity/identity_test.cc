@@ -64,5 +64,23 @@ TEST(IdentityTest, RefusesWhatItDoesNotKnow) {
   }
 }
 
+TEST(EnrolledNameTest, HasThePrefixOnce) {
+  EXPECT_EQ(ToEnrolledName("attic"), "e-attic");
+  EXPECT_EQ(ToEnrolledName("e-attic"), "e-attic");
+  EXPECT_TRUE(IsEnrolledName("e-attic"));
+  EXPECT_FALSE(IsEnrolledName("attic"));
+}
+
+TEST(EnrolledDigestTest, DependsOnRoleNameAndKey) {
+  const std::string key(32, 'k');
+  const std::string digest = EnrolledDigest(Role::kIsland, "e-attic", key);
+  EXPECT_EQ(digest.size(), 16);
+  EXPECT_EQ(digest, EnrolledDigest(Role::kIsland, "e-attic", key));
+  EXPECT_NE(digest, EnrolledDigest(Role::kReader, "e-attic", key));
+  EXPECT_NE(digest, EnrolledDigest(Role::kIsland, "e-cellar", key));
+  EXPECT_NE(digest,
+            EnrolledDigest(Role::kIsland, "e-attic", std::string(32, 'x')));
+}
+
 }  // namespace
 }  // namespace atl

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/layout/ids.h"
+#include "base/rpc/certificates/public_key.h"
 #include "base/rpc/certificates/x509.h"
 #include "base/rpc/status.h"
 #include "base/status/refusal.h"
@@ -110,6 +111,18 @@ absl::StatusOr<Caller> CallerFrom(const grpc::AuthContext& context) {
     uris.emplace_back(uri.data(), uri.size());
   }
   ASSIGN_OR_RETURN(caller.scope, ParseRunScope(uris, caller.role, caller.id));
+  if (!caller.scope.enrolled()) return caller;
+  // A name is not enough: the island CA's key may be stolen.
+  const auto pems =
+      context.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  const absl::StatusOr<PublicKey> key =
+      ReadPublicKey(pems.size() == 1
+                        ? std::string(pems[0].data(), pems[0].size())
+                        : std::string());
+  if (!key.ok()) {
+    return absl::UnauthenticatedError("the certificate's key cannot be read");
+  }
+  caller.scope.key_sha256 = key->sha256;
   return caller;
 }
 

@@ -43,8 +43,8 @@ absl::StatusOr<Caller> ParseCommonName(absl::string_view common_name);
 absl::Status CheckRole(absl::string_view method, Role role);
 
 // The caller of a running call.
-// UNAUTHENTICATED: the certificate's name is not "atoll:ROLE:ID", or its URIs
-// are not as base/identity/identity.h has them.
+// UNAUTHENTICATED: the certificate's name is not "atoll:ROLE:ID", its URIs are
+// not as base/identity/identity.h has them, or an enrolled key is unreadable.
 absl::StatusOr<Caller> GetCaller(const grpc::ServerContextBase& context);
 
 // The SHA-256 of the DER bytes of a running call's certificate, 64 hex digits;

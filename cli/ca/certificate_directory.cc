@@ -69,6 +69,16 @@ absl::Status CheckHosts(const IssueOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status CheckNotEnrolledName(const IssueOptions& options) {
+  if (!HasRuns(options.role) || !IsEnrolledName(options.id)) {
+    return absl::OkStatus();
+  }
+  return UsageError(
+      absl::StrCat("--id: ", options.id, " begins with ", kEnrolledPrefix,
+                   ", as the names do that a gate enrols"),
+      "Choose another --id for an island or a reader.");
+}
+
 absl::Status CheckRuns(const IssueOptions& options) {
   const std::vector<std::string>& runs = options.runs;
   if (!runs.empty() && !HasRuns(options.role)) {
@@ -170,6 +180,7 @@ absl::StatusOr<IssuedFiles> IssueFiles(const Ca& ca,
       !status.ok()) {
     return UsageError(status.message(), "");
   }
+  RETURN_IF_ERROR(CheckNotEnrolledName(options));
   RETURN_IF_ERROR(CheckHosts(options));
   RETURN_IF_ERROR(CheckRuns(options));
   RETURN_IF_ERROR(CheckIslandCa(ca, options.role));

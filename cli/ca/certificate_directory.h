@@ -38,10 +38,11 @@ struct IssuedFiles {
 // Issues a certificate for "atoll:ROLE:ID" with the role's key usages: a
 // coordinator serves, a server and a gate serve and call, the others call. No
 // key is ever overwritten, except by itself.
-// INVALID_ARGUMENT: the id, a host or a run is malformed; hosts are missing for
-// a listener, or hosts or runs are given for another role. ALREADY_EXISTS:
-// `out` holds a key, or the certificate of another CA. FAILED_PRECONDITION:
-// `ca` has no island CA, which a gate needs. Otherwise as the file system.
+// INVALID_ARGUMENT: the id, a host or a run is malformed; an island's or
+// reader's id begins as enrolled names do; hosts are missing for a listener, or
+// hosts or runs are given for another role. ALREADY_EXISTS: `out` holds a key, or
+// the certificate of another CA. FAILED_PRECONDITION: `ca` has no island CA,
+// which a gate needs. Otherwise as the file system.
 absl::StatusOr<IssuedFiles> IssueFiles(const Ca& ca,
                                        const IssueOptions& options,
                                        absl::Time now);

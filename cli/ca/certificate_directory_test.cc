@@ -187,6 +187,10 @@ TEST_F(CertificateDirectoryTest, RefusesWhatMakesNoCertificate) {
   expect(options, "--host is only for");
   options = Options(Role::kIsland, "Not an id");
   expect(options, "--id");
+  // Names that a gate enrols.
+  for (const Role role : {Role::kIsland, Role::kReader}) {
+    expect(Options(role, "e-kitchen"), "begins with e-");
+  }
   options = Options(Role::kIsland, "a");
   options.runs = {"spring/island/b"};
   expect(options, "--run");

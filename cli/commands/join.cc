@@ -524,7 +524,8 @@ void AddJoin(flags::Command& app, Context& context) {
                   "that ends");
   command.Add("--island-id", options->island_id,
               "Id of this island, the same after a restart; default: "
-              "the certificate's id, else the host's name");
+              "the certificate's id, else the host's name. With a join "
+              "string it gets an e- at its beginning");
   command.Add("--data", options->data_path,
               "Path of the run's data on this machine; without it, and "
               "unless the data comes by URL, the run's own path must "

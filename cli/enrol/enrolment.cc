@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/host_port/host_port.h"
+#include "base/identity/identity.h"
 #include "base/io/posix_file_system.h"
 #include "base/io/private_directory.h"
 #include "base/layout/ids.h"
@@ -169,7 +170,8 @@ absl::StatusOr<Enrolment> Enrolment::Enrol(
               ? "`atoll join` uses an island's string."
               : "`atoll enrol` uses a reader's string.");
     }
-    if (!name.empty() && name != found->record_.name) {
+    if (!name.empty() && name != found->record_.name &&
+        ToEnrolledName(name) != found->record_.name) {
       return UsageError(absl::StrCat("this machine is enrolled as ",
                                      found->record_.name, ", not as ", name),
                         "Leave out --island-id.");

@@ -56,7 +56,7 @@ class EnrolmentTest : public ::testing::Test {
 TEST_F(EnrolmentTest, KeepsWhatItGotAndNotTheSecret) {
   const auto made = Enrol();
   ASSERT_TRUE(made.ok()) << made.status();
-  EXPECT_EQ(made->record().name, "attic");
+  EXPECT_EQ(made->record().name, "e-attic");
   EXPECT_EQ(made->record().coordinator_address, "c.example.org:7400");
   EXPECT_TRUE(rpc::ReadTlsFiles(made->tls_files()).ok());
   for (const auto& file :
@@ -100,6 +100,8 @@ TEST_F(EnrolmentTest, AsksAgainWithTheSameKey) {
 TEST_F(EnrolmentTest, RefusesAnotherNameThanItHas) {
   ASSERT_TRUE(Enrol("attic").ok());
   EXPECT_EQ(gate_.requests[0].enrol().name(), "attic");
+  EXPECT_TRUE(Enrol("attic").ok());
+  EXPECT_TRUE(Enrol("e-attic").ok());
   EXPECT_EQ(Enrol("cellar").status().code(),
             absl::StatusCode::kInvalidArgument);
 }

@@ -33,7 +33,7 @@ void AddIslandRevoke(flags::Command& app, Context& context) {
       "Cannot be undone; `atoll island remove` can. The person may join "
       "again\n"
       "under another name with another token: revoke that, too.\n"
-      "Example:\n  atoll island revoke spring attic");
+      "Example:\n  atoll island revoke spring e-attic");
   auto request = std::make_shared<v1::RevokeIslandRequest>();
   command.Add("run", *request->mutable_run_id(), "Id of the run").Required();
   command.Add("island", *request->mutable_island_id(), "Id of the island")

@@ -172,19 +172,26 @@ absl::Status List(Context& context, const ListOptions& options) {
 
 struct RevokeOptions {
   std::string token_id;
+  bool islands = false;
 };
 
 absl::Status Revoke(Context& context, const RevokeOptions& options) {
   ASSIGN_OR_RETURN(const auto client, context.MakeClient());
   v1::RevokeTokenRequest request;
   request.set_token_id(options.token_id);
+  request.set_islands(options.islands);
   ASSIGN_OR_RETURN(const v1::RevokeTokenResponse response,
                    client->Call(&Stub::RevokeToken, request));
   context.output().Print(
       ToJson(response),
-      absl::StrCat("token ", options.token_id,
-                   " is revoked; islands that used it stay: `atoll island "
-                   "revoke RUN ISLAND` ends one\n"));
+      options.islands
+          ? absl::StrCat("token ", options.token_id, " is revoked, and the ",
+                         response.revoked_name_count(),
+                         " names that were enrolled by it\n")
+          : absl::StrCat("token ", options.token_id,
+                         " is revoked; islands that used it stay: `atoll token "
+                         "revoke --islands ",
+                         options.token_id, "` ends them\n"));
   return absl::OkStatus();
 }
 
@@ -208,16 +215,20 @@ void AddTokenCreate(flags::Command& app, Context& context) {
            "enrol`)")
       .Check(flags::IsMember({"island", "reader"}))
       .ShowDefault();
-  command.Add("--uses", options->uses, "Machines that may use it")
-      .Check(flags::Range(int64_t{1}, int64_t{100000}))
+  command
+      .Add("--uses", options->uses,
+           "Machines that may use it; at most half of the islands that the "
+           "run can have")
+      .Check(flags::Range(int64_t{1}, int64_t{512}))
       .ShowDefault();
   command
       .Add("--ttl", options->ttl,
            "How long it is valid: 30m, 24h; at most 2160h (90 days)")
       .ShowDefault();
   command.Add("--name", options->name,
-              "Names that its islands may have: attic, or lab-* with "
-              "any characters for the *; default: any");
+              "Names that its islands may have, after the e- that all of them "
+              "get: attic, or lab-* with any characters for the *; default: "
+              "any");
   command
       .Add("--weight-share", options->weight_share,
            "Largest share of a merge's weight that its islands have "
@@ -246,9 +257,16 @@ void AddTokenList(flags::Command& app, Context& context) {
 void AddTokenRevoke(flags::Command& app, Context& context) {
   flags::Command& command =
       app.AddCommand("revoke", "End a join token; its islands stay");
-  command.Footer("Example:\n  atoll token revoke 3f9k2m7q1x8z");
+  command.Footer(
+      "--islands is for a join string that has leaked: it cannot be undone.\n"
+      "Others may have the names then.\n"
+      "Examples:\n"
+      "  atoll token revoke 3f9k2m7q1x8z\n"
+      "  atoll token revoke --islands 3f9k2m7q1x8z");
   auto options = std::make_shared<RevokeOptions>();
   command.Add("token", options->token_id, "Id of the token").Required();
+  command.AddFlag("--islands", options->islands,
+                  "Also revoke the islands and readers that enrolled by it");
   SetAction(command, context, Revoke, options);
 }
 

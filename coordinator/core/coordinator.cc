@@ -499,6 +499,10 @@ v1::ServerPlan Coordinator::ServerPlan(const std::string& server_id) const {
       for (std::string& name : enrolments_.RevokedNames(state.run_uid())) {
         added.add_revoked_island_ids(std::move(name));
       }
+      added.set_lists_enrolled(true);
+      for (std::string& entry : enrolments_.ListEnrolled(state.run_uid())) {
+        added.add_enrolled(std::move(entry));
+      }
     }
   }
   deleted_.AddToPlan(server_id, plan);

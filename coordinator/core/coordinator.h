@@ -185,11 +185,18 @@ class Coordinator : public ServerDirectory {
   // cluster, so no answer here decides anything for its owner.
   absl::Status CheckCluster(const RunScope& scope) const;
 
-  // OK if the owner of a certificate with `scope` and `name` may touch `run`.
+  // OK if the owner of a certificate with `scope`, `role` and `name` may touch
+  // `run`.
   // PERMISSION_DENIED: NOT_YOUR_RUN: the certificate is for other runs; REVOKED:
   // an operator has revoked the name.
-  absl::Status CheckScope(const RunScope& scope, const std::string& name,
-                          const RunMachine& run) const;
+  // FAILED_PRECONDITION, NOT_ENROLLED: the log has no record of this enrolled
+  // certificate. A Join first finds out whether the log is the newest.
+  absl::Status CheckScope(const RunScope& scope, Role role,
+                          const std::string& name, const RunMachine& run) const;
+  // PERMISSION_DENIED, REVOKED: an operator has revoked the name, of an enrolled
+  // certificate or another.
+  absl::Status CheckReadmission(const std::string& name,
+                                const RunMachine& run) const;
 
   // The Join of an island with a certificate of `scope`, for its run.
   // FAILED_PRECONDITION, ISLAND_DURABILITY: no enrolled island may join it.

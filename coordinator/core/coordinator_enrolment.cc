@@ -13,6 +13,7 @@
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "coordinator/core/coordinator.h"
+#include "coordinator/core/spec/validate_spec.h"
 
 namespace atl::coordinator {
 namespace {
@@ -46,6 +47,12 @@ std::string IgnoresWeights(const v1::RunSpec& spec) {
   }
 }
 
+absl::Status RefuseRevoked(const std::string& name, const std::string& run_id) {
+  return Refuse(absl::StatusCode::kPermissionDenied, "REVOKED",
+                absl::StrCat("an operator has revoked ", name, " in run ",
+                             run_id));
+}
+
 v1::AuditRecord Describe(absl::string_view action, const std::string& run_id,
                          const std::string& subject,
                          const std::string& detail = "") {
@@ -76,6 +83,7 @@ EnrolmentRun Coordinator::DescribeRun(const RunMachine& run) const {
   described.run_uid = state.run_uid();
   described.ignores_weights = IgnoresWeights(state.spec());
   described.min_quorum = state.spec().schedule().min_quorum();
+  described.islands_max = IslandsMax(state.spec());
   described.has_norm_bound = state.spec().outer().enrolled_norm_factor() > 0;
   described.is_island_durability =
       state.spec().durability() == v1::DURABILITY_ISLAND;
@@ -160,6 +168,8 @@ absl::StatusOr<v1::ConsumeTokenResponse> Coordinator::ConsumeToken(
   ASSIGN_OR_RETURN(Grant granted,
                    enrolments_.Consume(request, *token, DescribeRun(*run),
                                        call.random, call.clock));
+  // Servers must know of the certificate.
+  servers_changed_ |= !granted.records.empty();
   EmitAudited(std::move(granted.records), call.actor,
               Describe("island.enrol", granted.grant,
                        absl::StrCat("token ", request.token_id())),
@@ -234,14 +244,30 @@ absl::StatusOr<v1::RevokeTokenResponse> Coordinator::RevokeToken(
     const v1::RevokeTokenRequest& request, const EnrolmentCall& call) {
   RETURN_IF_ERROR(CheckWritable());
   ASSIGN_OR_RETURN(std::vector<storage::v1::Record> records,
-                   enrolments_.Revoke(request.token_id(), call.now));
+                   enrolments_.Revoke(request.token_id(), request.islands(),
+                                      call.clock));
   v1::RevokeTokenResponse response;
   *response.mutable_token() = *enrolments_.FindToken(request.token_id());
+  if (request.islands()) {
+    response.set_revoked_name_count(enrolments_.CountNames(response.token()));
+  }
   EmitAudited(
       std::move(records), call.actor,
-      Describe("token.revoke", response.token().run_id(), request.token_id()),
+      Describe("token.revoke", response.token().run_id(), request.token_id(),
+               request.islands()
+                   ? absl::StrCat("and ", response.revoked_name_count(),
+                                  " names")
+                   : ""),
       call.now);
   *response.mutable_token() = *enrolments_.FindToken(request.token_id());
+  if (!request.islands()) return response;
+  const auto run = runs_.find(response.token().run_id());
+  if (run != runs_.end() && !run->second->state().ended()) {
+    RETURN_IF_ERROR(
+        run->second->Step(event::RevokeToken{request.token_id()}, call.now)
+            .status());
+  }
+  servers_changed_ = true;
   return response;
 }
 
@@ -295,18 +321,26 @@ absl::StatusOr<event::Join> Coordinator::MakeJoin(
   return join;
 }
 
-absl::Status Coordinator::CheckScope(const RunScope& scope,
+absl::Status Coordinator::CheckScope(const RunScope& scope, Role role,
                                      const std::string& name,
                                      const RunMachine& run) const {
   const RunState& state = run.state();
   RETURN_IF_ERROR(CheckRunScope(scope, state.run_id(), state.run_uid(),
                                 log_history_.cluster_id()));
-  if (name.empty() || !enrolments_.IsRevoked(state.run_uid(), name)) {
+  if (scope.enrolled()) {
+    return enrolments_.CheckEnrolled(state.run_uid(), role, name,
+                                     scope.key_sha256);
+  }
+  if (!enrolments_.IsOwnRevoked(state.run_uid(), name)) return absl::OkStatus();
+  return RefuseRevoked(name, state.run_id());
+}
+
+absl::Status Coordinator::CheckReadmission(const std::string& name,
+                                           const RunMachine& run) const {
+  if (!enrolments_.IsRevoked(run.state().run_uid(), name)) {
     return absl::OkStatus();
   }
-  return Refuse(absl::StatusCode::kPermissionDenied, "REVOKED",
-                absl::StrCat("an operator has revoked ", name, " in run ",
-                             state.run_id()));
+  return RefuseRevoked(name, run.state().run_id());
 }
 
 }  // namespace atl::coordinator

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/codec/sha256.h"
+#include "base/identity/identity.h"
 #include "base/status/refusal.h"
 #include "base/time/proto_time.h"
 #include "coordinator/core/coordinator.h"
@@ -81,6 +82,15 @@ class CoordinatorEnrolmentTest : public ::testing::Test {
       snapshots_[snapshot.run_id] = snapshot;
     }
     return effects;
+  }
+
+  // Of the newest record of the coordinator's own log.
+  int64_t OwnRevision() const {
+    int64_t revision = 0;
+    for (const LogEntry& entry : entries_) {
+      if (entry.run_id.empty()) revision = entry.record.revision();
+    }
+    return revision;
   }
 
   void Restart() {
@@ -191,11 +201,38 @@ class CoordinatorEnrolmentTest : public ::testing::Test {
     return actions;
   }
 
-  RunScope Scope(const v1::CertificateGrant& grant) const {
+  // The owner of `grant`, by default one of an operator's own islands, joins.
+  absl::Status Join(const std::string& run_id,
+                    const std::optional<v1::CertificateGrant>& grant = {},
+                    const std::string& own_name = "own") {
+    v1::JoinRequest join;
+    join.set_run_id(run_id);
+    join.set_island_id(grant.has_value() ? grant->identity().name() : own_name);
+    join.mutable_capabilities()->add_devices()->set_kind("cpu");
+    join.mutable_capabilities()->set_data_fingerprint(
+        SimpleSpec().data().fingerprint());
+    RunMachine& run = **core_->FindRun(run_id);
+    const RunScope scope =
+        grant.has_value() ? Scope(*grant) : RunScope{.any = true};
+    absl::StatusOr<event::Join> made =
+        core_->MakeJoin(join, std::string(32, 's'), scope, run);
+    if (!made.ok()) return made.status();
+    return run.Step(*made, now_).status();
+  }
+
+  // Of the certificate of `grant` with the key `key`.
+  RunScope Scope(const v1::CertificateGrant& grant, char key = 'k') const {
     RunScope scope;
     scope.cluster_id = grant.identity().cluster_id();
     scope.run_uid = grant.identity().run_uid();
+    scope.key_sha256 = std::string(32, key);
     return scope;
+  }
+  std::string WhyOut(const RunScope& scope, const std::string& name,
+                     const std::string& run_id = "spring",
+                     Role role = Role::kIsland) {
+    return Reason(
+        core_->CheckScope(scope, role, name, **core_->FindRun(run_id)));
   }
 
   int64_t records_max_ = 1000;
@@ -217,7 +254,7 @@ TEST_F(CoordinatorEnrolmentTest, GrantsOneCertificateAUseAndKey) {
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(first->identity().cluster_id(), "cluster");
   EXPECT_EQ(first->identity().run_uid(), "uid-spring");
-  EXPECT_EQ(first->identity().name(), "island-000001");
+  EXPECT_EQ(first->identity().name(), "e-island-000001");
   EXPECT_EQ(first->serial().size(), 16);
   EXPECT_EQ(FromProto(first->begin_time()), now_ - absl::Minutes(5));
   EXPECT_EQ(FromProto(first->end_time()), now_ + absl::Hours(24));
@@ -228,7 +265,7 @@ TEST_F(CoordinatorEnrolmentTest, GrantsOneCertificateAUseAndKey) {
   EXPECT_EQ(Reason(Consume(Request('x')).status()), "TOKEN_USED");
   EXPECT_THAT(Actions(),
               ElementsAre("operator:anna token.create abcdefghijkl",
-                          "gate:g0 island.enrol island-000001"));
+                          "gate:g0 island.enrol e-island-000001"));
 }
 
 TEST_F(CoordinatorEnrolmentTest, AHolderOfATokenSeesTheRun) {
@@ -366,7 +403,7 @@ TEST_F(CoordinatorEnrolmentTest, RefusesWhatATokenDoesNotAdmit) {
   request = Request();
   request.mutable_lifetime()->set_seconds(7 * 86400);
   EXPECT_EQ(Reason(Consume(request).status()), "INVALID_FIELDS");
-  EXPECT_EQ(Consume(Request('k', "lab-1"))->identity().name(), "lab-1");
+  EXPECT_EQ(Consume(Request('k', "lab-1"))->identity().name(), "e-lab-1");
   EXPECT_EQ(Reason(Consume(Request('x', "lab-1")).status()), "NAME_TAKEN");
   EXPECT_EQ(Reason(Consume(Request('k', "lab-2")).status()), "TOKEN_OTHER_NAME");
   EXPECT_EQ(core_->enrolments().ListTokens("")[0].use_count(), 1);
@@ -385,6 +422,64 @@ TEST_F(CoordinatorEnrolmentTest, RefusesARevokedTokenAndKeepsItsIslands) {
   revoke.set_token_id("abcdefghijkx");
   EXPECT_EQ(Reason(core_->RevokeToken(revoke, CallOf(kOperator)).status()),
             "NO_SUCH_TOKEN");
+}
+
+TEST_F(CoordinatorEnrolmentTest, RevokesATokenWithItsIslandsInOneRecord) {
+  ASSERT_TRUE(CreateToken(/*uses=*/3).ok());
+  const auto attic = Consume(Request('a', "attic"));
+  ASSERT_TRUE(Consume(Request('b', "cellar")).ok());
+  const std::string name = attic->identity().name();
+  ASSERT_TRUE(Join("spring", *attic).ok());
+  Sync();
+  v1::RevokeTokenRequest revoke;
+  revoke.set_token_id(kTokenId);
+  revoke.set_islands(true);
+  const auto revoked = core_->RevokeToken(revoke, CallOf(kOperator));
+  ASSERT_TRUE(revoked.ok()) << revoked.status();
+  EXPECT_EQ(revoked->revoked_name_count(), 2);
+  const Effects effects = Sync();
+  EXPECT_TRUE(effects.servers_changed);
+  int64_t own_records = 0;
+  for (const LogEntry& entry : effects.batch.entries) {
+    own_records += entry.run_id.empty() ? 1 : 0;
+  }
+  EXPECT_EQ(own_records, 1);
+  RunMachine& run = **core_->FindRun("spring");
+  EXPECT_EQ(run.state().FindMember(name)->record.state(),
+            v1::ISLAND_STATE_LEFT);
+  EXPECT_EQ(WhyOut(Scope(*attic, 'a'), name), "REVOKED");
+  EXPECT_EQ(Reason(Renew(*attic, 'a').status()), "REVOKED");
+  EXPECT_EQ(Reason(Consume(Request('a', "attic")).status()), "TOKEN_REVOKED");
+  EXPECT_EQ(Reason(Consume(Request('x')).status()), "TOKEN_REVOKED");
+  // It stays so.
+  Restart();
+  Announce();
+  EXPECT_EQ(Reason(Renew(*attic, 'a').status()), "REVOKED");
+  // Another token's holder may have the name.
+  v1::CreateTokenRequest request = AskForToken("spring");
+  request.mutable_token()->set_token_id("abcdefghijk2");
+  ASSERT_TRUE(CreateToken(request).ok());
+  v1::ConsumeTokenRequest consume = Request('n', "attic");
+  consume.set_token_id("abcdefghijk2");
+  const auto again = Consume(consume);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(Renew(*again, 'n').ok());
+  EXPECT_FALSE(Renew(*attic, 'a').ok());
+}
+
+TEST_F(CoordinatorEnrolmentTest, IslandsCanBeRevokedAfterTheirToken) {
+  ASSERT_TRUE(CreateToken(/*uses=*/2).ok());
+  const auto grant = Consume(Request());
+  v1::RevokeTokenRequest revoke;
+  revoke.set_token_id(kTokenId);
+  ASSERT_TRUE(core_->RevokeToken(revoke, CallOf(kOperator)).ok());
+  EXPECT_TRUE(Renew(*grant).ok());
+  revoke.set_islands(true);
+  ASSERT_TRUE(core_->RevokeToken(revoke, CallOf(kOperator)).ok());
+  EXPECT_EQ(Reason(Renew(*grant).status()), "REVOKED");
+  Sync();
+  ASSERT_TRUE(core_->RevokeToken(revoke, CallOf(kOperator)).ok());
+  EXPECT_TRUE(Sync().batch.entries.empty());
 }
 
 TEST_F(CoordinatorEnrolmentTest, AnotherClustersCertificateIsRefusedNotForgotten) {
@@ -426,17 +521,86 @@ TEST_F(CoordinatorEnrolmentTest, RenewsUntilThirtyDaysAfterTheEnd) {
 TEST_F(CoordinatorEnrolmentTest, BindsACertificateToItsRun) {
   ASSERT_TRUE(CreateToken().ok());
   const auto grant = Consume(Request());
-  RunMachine& spring = **core_->FindRun("spring");
-  RunMachine& autumn = **core_->FindRun("autumn");
   const std::string& name = grant->identity().name();
-  EXPECT_TRUE(core_->CheckScope(Scope(*grant), name, spring).ok());
-  EXPECT_EQ(Reason(core_->CheckScope(Scope(*grant), name, autumn)),
-            "NOT_YOUR_RUN");
+  EXPECT_EQ(WhyOut(Scope(*grant), name), "");
+  EXPECT_EQ(WhyOut(Scope(*grant), name, "autumn"), "NOT_YOUR_RUN");
   RunScope other_cluster = Scope(*grant);
   other_cluster.cluster_id = "other";
-  EXPECT_EQ(Reason(core_->CheckScope(other_cluster, name, spring)),
-            "NOT_YOUR_RUN");
-  EXPECT_TRUE(core_->CheckScope({.any = true}, "attic", autumn).ok());
+  EXPECT_EQ(WhyOut(other_cluster, name), "NOT_YOUR_RUN");
+  EXPECT_EQ(WhyOut({.any = true}, "attic", "autumn"), "");
+}
+
+TEST_F(CoordinatorEnrolmentTest, AnEnrolledCertificateWithoutARecordIsRefused) {
+  ASSERT_TRUE(CreateToken(/*uses=*/2).ok());
+  const auto grant = Consume(Request('k', "attic"));
+  // Made with the island CA's key: another key, name or role.
+  EXPECT_EQ(WhyOut(Scope(*grant, 'x'), "e-attic"), "NOT_ENROLLED");
+  EXPECT_EQ(WhyOut(Scope(*grant), "e-cellar"), "NOT_ENROLLED");
+  EXPECT_EQ(WhyOut(Scope(*grant), "e-attic", "spring", Role::kReader),
+            "NOT_ENROLLED");
+  EXPECT_EQ(WhyOut(Scope(*grant), "e-attic"), "");
+  EXPECT_THAT(
+      core_->enrolments().ListEnrolled("uid-spring"),
+      ElementsAre(EnrolledDigest(Role::kIsland, "e-attic",
+                                 std::string(32, 'k'))));
+  EXPECT_THAT(core_->enrolments().ListEnrolled("uid-autumn"), IsEmpty());
+  // A snapshot keeps it.
+  Sync();
+  Restart();
+  EXPECT_EQ(WhyOut(Scope(*grant), "e-attic"), "");
+}
+
+TEST_F(CoordinatorEnrolmentTest, NoStrangerHasTheNameOfAnOperatorsIsland) {
+  ASSERT_TRUE(CreateToken(/*uses=*/2).ok());
+  const auto grant = Consume(Request('k', "kitchen"));
+  EXPECT_EQ(grant->identity().name(), "e-kitchen");
+  // Asked for again, with the prefix or without.
+  EXPECT_TRUE(Consume(Request('k', "e-kitchen")).ok());
+  EXPECT_TRUE(Consume(Request('k', "kitchen")).ok());
+  ASSERT_TRUE(Join("spring", *grant).ok());
+  ASSERT_TRUE(Join("spring", std::nullopt, "kitchen").ok());
+  RunMachine& run = **core_->FindRun("spring");
+  EXPECT_NE(run.state().FindMember("kitchen"), nullptr);
+  // Each is revoked alone.
+  v1::RevokeIslandRequest revoke;
+  revoke.set_run_id("spring");
+  revoke.set_island_id("e-kitchen");
+  ASSERT_TRUE(core_->RevokeIsland(revoke, CallOf(kOperator)).ok());
+  EXPECT_EQ(WhyOut(Scope(*grant), "e-kitchen"), "REVOKED");
+  EXPECT_EQ(WhyOut({.any = true}, "kitchen"), "");
+  revoke.set_island_id("kitchen");
+  ASSERT_TRUE(core_->RevokeIsland(revoke, CallOf(kOperator)).ok());
+  EXPECT_EQ(WhyOut({.any = true}, "kitchen"), "REVOKED");
+}
+
+TEST_F(CoordinatorEnrolmentTest, ANameOfBeforeThePrefixStaysWithItsIssuer) {
+  ASSERT_TRUE(CreateToken().ok());
+  LogEntry old;
+  storage::v1::IdentitySet& set = *old.record.mutable_identity_set();
+  v1::CertificateGrant grant;
+  grant.mutable_identity()->set_cluster_id("cluster");
+  grant.mutable_identity()->set_run_id("spring");
+  grant.mutable_identity()->set_run_uid("uid-spring");
+  grant.mutable_identity()->set_role(v1::ENROLLED_ROLE_ISLAND);
+  grant.mutable_identity()->set_name("kitchen");
+  *grant.mutable_begin_time() = ToProto(now_ - absl::Hours(1));
+  *grant.mutable_end_time() = ToProto(now_ + absl::Hours(1));
+  *set.mutable_grant() = grant;
+  set.set_key_sha256(std::string(32, 'k'));
+  set.set_token_id(kTokenId);
+  old.record.set_revision(OwnRevision() + 1);
+  *old.record.mutable_time() = ToProto(now_);
+  entries_.push_back(old);
+  Restart();
+  EXPECT_EQ(WhyOut(Scope(grant), "kitchen"), "");
+  EXPECT_TRUE(Renew(grant).ok());
+  EXPECT_TRUE(Consume(Request('k', "kitchen")).ok());
+  v1::RevokeIslandRequest revoke;
+  revoke.set_run_id("spring");
+  revoke.set_island_id("kitchen");
+  ASSERT_TRUE(core_->RevokeIsland(revoke, CallOf(kOperator)).ok());
+  EXPECT_EQ(WhyOut(Scope(grant), "kitchen"), "REVOKED");
+  EXPECT_EQ(WhyOut({.any = true}, "kitchen"), "");
 }
 
 TEST_F(CoordinatorEnrolmentTest, RevokesAnIslandForGood) {
@@ -444,17 +608,18 @@ TEST_F(CoordinatorEnrolmentTest, RevokesAnIslandForGood) {
   const auto grant = Consume(Request('k', "attic"));
   v1::RevokeIslandRequest revoke;
   revoke.set_run_id("spring");
-  revoke.set_island_id("attic");
+  revoke.set_island_id("e-attic");
   ASSERT_TRUE(core_->RevokeIsland(revoke, CallOf(kOperator)).ok());
   EXPECT_TRUE(Sync().servers_changed);
-  RunMachine& run = **core_->FindRun("spring");
-  EXPECT_EQ(Reason(core_->CheckScope(Scope(*grant), "attic", run)), "REVOKED");
-  EXPECT_EQ(Reason(core_->CheckScope({.any = true}, "attic", run)), "REVOKED");
+  EXPECT_EQ(WhyOut(Scope(*grant), "e-attic"), "REVOKED");
+  EXPECT_EQ(Reason(core_->CheckReadmission("e-attic",
+                                           **core_->FindRun("spring"))),
+            "REVOKED");
   EXPECT_EQ(Reason(Renew(*grant).status()), "REVOKED");
   EXPECT_EQ(Reason(Consume(Request('k', "attic")).status()), "REVOKED");
   EXPECT_EQ(Reason(Consume(Request('x', "attic")).status()), "REVOKED");
   EXPECT_THAT(core_->enrolments().RevokedNames("uid-spring"),
-              ElementsAre("attic"));
+              ElementsAre("e-attic"));
   EXPECT_THAT(core_->enrolments().RevokedNames("uid-autumn"), IsEmpty());
   revoke.set_island_id("cellar");
   EXPECT_EQ(Reason(core_->RevokeIsland(revoke, CallOf(kOperator)).status()),
@@ -469,7 +634,7 @@ TEST_F(CoordinatorEnrolmentTest, AReportsAnswerNamesThePlanOfARevocation) {
   ASSERT_TRUE(core_->RegisterServer(server, now_).ok());
   ASSERT_TRUE(CreateToken().ok());
   ASSERT_TRUE(Consume(Request('k', "attic")).ok());
-  Sync();
+  EXPECT_TRUE(Sync().servers_changed);
   v1::ReportShardsRequest report;
   report.set_server_id("s0");
   report.set_incarnation(1);
@@ -479,7 +644,7 @@ TEST_F(CoordinatorEnrolmentTest, AReportsAnswerNamesThePlanOfARevocation) {
   EXPECT_EQ(before->plan_revision(), core_->ServerPlan("s0").revision());
   v1::RevokeIslandRequest revoke;
   revoke.set_run_id("spring");
-  revoke.set_island_id("attic");
+  revoke.set_island_id("e-attic");
   ASSERT_TRUE(core_->RevokeIsland(revoke, CallOf(kOperator)).ok());
   Sync();
   const auto after = core_->ReportShards(report, now_);
@@ -498,9 +663,7 @@ TEST_F(CoordinatorEnrolmentTest, ForgetsTokensAndNamesOfADeletedRun) {
   CreateRun("spring", "uid-again");
   EXPECT_EQ(Reason(Consume(Request('x')).status()), "WRONG_TOKEN");
   EXPECT_EQ(Reason(Renew(*grant).status()), "NOT_ENROLLED");
-  EXPECT_EQ(Reason(core_->CheckScope(Scope(*grant), "x",
-                                     **core_->FindRun("spring"))),
-            "NOT_YOUR_RUN");
+  EXPECT_EQ(WhyOut(Scope(*grant), "x"), "NOT_YOUR_RUN");
 }
 
 TEST_F(CoordinatorEnrolmentTest, MakesATokenOnceAndOnlyWithAGate) {
@@ -580,17 +743,7 @@ TEST_F(CoordinatorEnrolmentTest, OwnIslandsAndOtherTokensReachAQuorum) {
   request.mutable_token()->set_token_id("abcdefghijk3");
   EXPECT_EQ(Reason(CreateToken(request).status()), "QUORUM_UNREACHABLE");
   // An island with an operator's certificate is there.
-  v1::JoinRequest join;
-  join.set_run_id("spring");
-  join.set_island_id("own");
-  join.mutable_capabilities()->add_devices()->set_kind("cpu");
-  join.mutable_capabilities()->set_data_fingerprint(
-      SimpleSpec().data().fingerprint());
-  RunMachine& run = **core_->FindRun("spring");
-  const auto made =
-      core_->MakeJoin(join, std::string(32, 's'), {.any = true}, run);
-  ASSERT_TRUE(made.ok()) << made.status();
-  ASSERT_TRUE(run.Step(*made, now_).ok());
+  ASSERT_TRUE(Join("spring").ok());
   EXPECT_EQ(Reason(CreateToken(request).status()), "");
 }
 

@@ -71,6 +71,10 @@ struct RemoveIsland {
   // Discards its undecided contributions too. Not with `readmit`.
   bool revoke = false;
 };
+// A token was revoked with its islands: their memberships end.
+struct RevokeToken {
+  std::string token_id;
+};
 struct Export {
   const v1::ExportCheckpointRequest& request;
 };
@@ -101,7 +105,7 @@ using RunEvent =
     std::variant<event::Create, event::Recovered, event::Join, event::Heartbeat,
                  event::Ready, event::Progress, event::Leave, event::Pause,
                  event::Resume, event::Cancel, event::RemoveIsland,
-                 event::Export, event::ShardReported, event::ServerChanged,
+                 event::RevokeToken, event::Export, event::ShardReported, event::ServerChanged,
                  event::Tick>;
 
 // The answer to the caller, besides the status.

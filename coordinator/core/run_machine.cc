@@ -17,6 +17,7 @@
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/rounds/data_lease.h"
 #include "coordinator/core/rounds/recalls.h"
 #include "coordinator/core/rounds/slot_plans.h"
 #include "coordinator/core/slot_reuse.h"
@@ -114,10 +115,14 @@ absl::Status RunMachine::Take(const event::Recovered& recovered,
   due_ = now_;
   ResizeObservations();
   for (const Member& member : state_.members()) {
-    if (member.present()) {
-      observed_.members[member.record.slot()].lease_end =
-          now_ + IslandLeaseDuration(state_.spec());
-    }
+    if (!member.present()) continue;
+    ObservedMember& seen = observed_.members[member.record.slot()];
+    seen.lease_end = now_ + IslandLeaseDuration(state_.spec());
+    if (!member.ready()) seen.idle_since = now_;
+  }
+  for (const FragmentState& fragment : state_.fragments()) {
+    if (fragment.phase == RoundPhase::kIdle) continue;
+    NoteAsked(state_, fragment.open, now_, observed_);
   }
   for (const auto& [pin_id, pin] : state_.pins()) {
     if (!pin.pin_set().pin().checkpoint()) {
@@ -244,6 +249,23 @@ absl::StatusOr<storage::v1::MemberSet> RunMachine::MakeMember() const {
   return member;
 }
 
+std::optional<int32_t> RunMachine::TakeDataShard(const std::string& island_id,
+                                                 int32_t slot,
+                                                 const ObservedMember* old,
+                                                 const std::string& token_id) {
+  const std::optional<Yield> yield =
+      FindYield(state_, observed_, slot, old, token_id, now_);
+  if (!yield.has_value()) return std::nullopt;
+  storage::v1::MemberSet lost = state_.members()[yield->slot].record;
+  lost.set_state(v1::ISLAND_STATE_LOST);
+  const int32_t data_shard = lost.data_shard();
+  reasons_.push_back(absl::StrCat("island ", lost.island_id(),
+                                  " yields data shard ", data_shard, " to ",
+                                  island_id, ": ", yield->reason));
+  EmitMember(std::move(lost));
+  return data_shard;
+}
+
 absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
   const v1::JoinRequest& request = join.request;
   RETURN_IF_ERROR(CheckId("island_id", request.island_id()));
@@ -274,9 +296,19 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
       }
     }
   }
-  const std::optional<int32_t> data_shard =
+  ObservedMember* const seen =
+      old != nullptr ? &observed_.members[member.slot()] : nullptr;
+  if (seen != nullptr) {
+    NoteJoin(*old, kGoneLeases * IslandLeaseDuration(state_.spec()), now_,
+             *seen);
+  }
+  std::optional<int32_t> data_shard =
       ChooseDataShard(member.slot(), old != nullptr ? member.data_shard() : -1,
                       leased, data.data_shard_count());
+  if (!data_shard.has_value()) {
+    data_shard = TakeDataShard(request.island_id(), member.slot(), seen,
+                               join.token_id);
+  }
   if (!data_shard.has_value()) {
     return RefuseForNow(absl::StatusCode::kResourceExhausted, "NO_DATA_SHARD",
                         absl::StrCat("all ", data.data_shard_count(),
@@ -305,7 +337,10 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
   member.set_weight_share_max(join.weight_share_max);
   const bool is_new = old == nullptr;
   EmitMember(member);  // Moves the members.
-  if (is_new) observed_.members[member.slot()] = ObservedMember();
+  if (is_new) {
+    observed_.members[member.slot()] = ObservedMember();
+    observed_.members[member.slot()].idle_since = now_;
+  }
   reasons_.push_back(absl::StrCat("island ", member.island_id(),
                                   " joined as slot ", member.slot(), ", epoch ",
                                   member.island_epoch()));
@@ -362,6 +397,7 @@ absl::Status RunMachine::Take(const event::Ready& ready, RunAnswer& answer) {
   if (!member->ready() && !state_.ended()) {
     storage::v1::MemberSet record = member->record;
     record.set_state(v1::ISLAND_STATE_READY);
+    NoteReady(now_, observed_.members[record.slot()]);
     EmitMember(std::move(record));
     reasons_.push_back(absl::StrCat("island ", island.island_id, " is ready"));
   }
@@ -495,6 +531,7 @@ void RunMachine::Emit(storage::v1::Record record) {
   }
   CHECK_OK(state_.Apply(record));
   ResizeObservations();
+  if (record.has_run_state_set()) RestartIdleTime(now_, observed_);
   plan_changed_ = true;
   records_.push_back(std::move(record));
 }

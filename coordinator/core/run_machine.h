@@ -114,6 +114,7 @@ class RunMachine {
   absl::Status Take(const event::Resume& resume, RunAnswer& answer);
   absl::Status Take(const event::Cancel& cancel, RunAnswer& answer);
   absl::Status Take(const event::RemoveIsland& remove, RunAnswer& answer);
+  absl::Status Take(const event::RevokeToken& revoke, RunAnswer& answer);
   absl::Status Take(const event::Export& request, RunAnswer& answer);
   absl::Status Take(const event::ShardReported& reported, RunAnswer& answer);
   absl::Status Take(const event::ServerChanged& changed, RunAnswer& answer);
@@ -155,6 +156,11 @@ class RunMachine {
   //
   // RESOURCE_EXHAUSTED: no slot is free.
   absl::StatusOr<storage::v1::MemberSet> MakeMember() const;
+  // The data shard that another member yields to the island of `slot`; nullopt:
+  // none does (rounds/data_lease.h). `old`: what was observed of the island.
+  std::optional<int32_t> TakeDataShard(const std::string& island_id,
+                                       int32_t slot, const ObservedMember* old,
+                                       const std::string& token_id);
   void Touch(const std::string& island_id);
   void SetNow(absl::Time now) { now_ = std::max(now_, now); }
   void ResizeObservations();

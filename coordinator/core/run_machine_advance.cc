@@ -12,6 +12,7 @@
 #include "base/layout/run_timing.h"
 #include "base/status/check.h"
 #include "coordinator/core/rounds/async_rounds.h"
+#include "coordinator/core/rounds/data_lease.h"
 #include "coordinator/core/rounds/measured_speeds.h"
 #include "coordinator/core/rounds/open_round.h"
 #include "coordinator/core/rounds/recalls.h"
@@ -188,8 +189,10 @@ void RunMachine::AdvanceSealed() {
       continue;
     }
     const v1::Seal seal = state_.fragments()[f].sealed.seal();
+    const v1::OpenRound open = state_.fragments()[f].open;
     EmitAll(std::move(decision));
     if (state_.fragments()[f].newest.version() == seal.version() + 1) {
+      NoteMerged(state_, open, seal, observed_);
       if (f + 1 == state_.fragments().size()) {
         for (const v1::SealedContribution& merged : seal.contributions()) {
           ObservedMember& member = observed_.members[merged.key().slot()];
@@ -231,6 +234,7 @@ void RunMachine::AdvanceOpen() {
     observed_.timers[record.round_opened().fragment()] = RoundTimers();
     observed_.timers[record.round_opened().fragment()].deadline_start = now_;
     NotePlans(state_, record.round_opened(), now_, observed_);
+    NoteAsked(state_, record.round_opened(), now_, observed_);
   }
   EmitAll(std::move(decision));
 }
@@ -274,6 +278,7 @@ void RunMachine::CompleteIfDone() {
 void RunMachine::AddStall(absl::Duration duration) {
   for (ObservedMember& member : observed_.members) {
     member.lease_end += duration;
+    member.idle_since += duration;
   }
   for (auto& [pin_id, end] : observed_.pin_ends) end += duration;
   for (RoundTimers& timers : observed_.timers) {

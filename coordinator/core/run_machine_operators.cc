@@ -101,6 +101,25 @@ absl::Status RunMachine::Take(const event::RemoveIsland& remove,
   return absl::OkStatus();
 }
 
+absl::Status RunMachine::Take(const event::RevokeToken& revoke,
+                              RunAnswer& answer) {
+  RETURN_IF_ERROR(CheckNotEnded());
+  for (size_t slot = 0; slot < state_.members().size(); ++slot) {
+    const Member& member = state_.members()[slot];
+    if (!member.present() || member.record.token_id() != revoke.token_id) {
+      continue;
+    }
+    // Not REMOVED: others may have the name and the slot.
+    storage::v1::MemberSet left = member.record;
+    left.set_state(v1::ISLAND_STATE_LEFT);
+    reasons_.push_back(absl::StrCat("island ", left.island_id(),
+                                    " is out: an operator revoked its token"));
+    EmitMember(std::move(left));
+  }
+  Advance();
+  return absl::OkStatus();
+}
+
 absl::Status RunMachine::CheckKeep(
     const v1::ExportCheckpointRequest& request) const {
   const int64_t bytes = request.keep_bytes_max();

@@ -162,9 +162,10 @@ class GateTest : public ::testing::Test {
     const std::string request = rpc::MakeCertificateRequest(key_pem).value();
     return rpc::IssueCertificateForKey(
                ca,
-               {.common_name = "atoll:island:attic",
+               {.common_name = "atoll:island:e-attic",
                 .uris = {MakeEnrolledUri(MemoryCoordinator::kClusterId,
-                                         "uid-spring", Role::kIsland, "attic")},
+                                         "uid-spring", Role::kIsland,
+                                         "e-attic")},
                 .client_auth = true,
                 .begin = now_ - 60 * kDay,
                 .end = end},
@@ -305,25 +306,25 @@ TEST_F(GateTest, TradesATokenForACertificate) {
       Enrol("attic", own.request_der);
   ASSERT_TRUE(response.ok()) << response.status();
   const v1::Enrolled& enrolled = response->enrolled();
-  EXPECT_EQ(enrolled.identity().name(), "attic");
+  EXPECT_EQ(enrolled.identity().name(), "e-attic");
   EXPECT_EQ(enrolled.root_pem(), root_.cert_pem);
   EXPECT_EQ(enrolled.coordinator_address(), "c.example.org:7400");
   EXPECT_EQ(enrolled.server_addresses_size(), 2);
   EXPECT_TRUE(response->has_time());
   const std::string& chain_pem = enrolled.certificate_chain_pem();
   EXPECT_TRUE(IsTrusted(chain_pem));
-  EXPECT_EQ(rpc::ReadCommonName(chain_pem).value(), "atoll:island:attic");
+  EXPECT_EQ(rpc::ReadCommonName(chain_pem).value(), "atoll:island:e-attic");
   EXPECT_TRUE(rpc::CheckKey(chain_pem, own.key_pem).ok());
   const rpc::CertificateFacts facts = rpc::ReadFacts(chain_pem).value();
   const RunScope scope =
-      ParseRunScope(facts.uris, Role::kIsland, "attic").value();
+      ParseRunScope(facts.uris, Role::kIsland, "e-attic").value();
   EXPECT_EQ(scope.run_uid, "uid-spring");
   const auto token =
       rpc::VerifyDataToken(enrolled.data_token(), island_ca_.cert_pem, now_);
   ASSERT_TRUE(token.ok()) << token.status();
   EXPECT_EQ(token->cluster_id, scope.cluster_id);
   EXPECT_EQ(token->run_uid, "uid-spring");
-  EXPECT_EQ(token->name, "attic");
+  EXPECT_EQ(token->name, "e-attic");
   EXPECT_EQ(token->end, facts.end);
   // What the coordinator was asked.
   ASSERT_EQ(coordinator_.consumptions().size(), 1);
@@ -466,7 +467,7 @@ TEST_F(GateRenewalTest, ACertificateIsRenewedForItsKey) {
   ASSERT_TRUE(response.ok()) << response.status();
   const std::string& chain_pem = response->enrolled().certificate_chain_pem();
   EXPECT_TRUE(rpc::CheckKey(chain_pem, own_.key_pem).ok());
-  EXPECT_EQ(response->enrolled().identity().name(), "attic");
+  EXPECT_EQ(response->enrolled().identity().name(), "e-attic");
   ASSERT_EQ(coordinator_.renewals().size(), 1);
   EXPECT_EQ(coordinator_.renewals()[0].identity().run_uid(), "uid-spring");
   EXPECT_TRUE(rpc::VerifyDataToken(response->enrolled().data_token(),
@@ -504,7 +505,7 @@ TEST_F(GateRenewalTest, NobodyRenewsWithoutACertificate) {
 }
 
 TEST_F(GateRenewalTest, ARevokedIslandIsNotRenewed) {
-  coordinator_.RevokeIsland("spring", "attic");
+  coordinator_.RevokeIsland("spring", "e-attic");
   const absl::Status status =
       Renew(IssueIsland(island_ca_, own_.key_pem, now_ + kDay), own_.key_pem)
           .status();

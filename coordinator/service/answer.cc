@@ -22,7 +22,8 @@ absl::Status CheckRunFor(const Coordinator& coordinator,
                          const rpc::Caller& caller, const RunMachine& run) {
   const bool is_bound =
       caller.role == Role::kIsland || caller.role == Role::kReader;
-  return is_bound ? coordinator.CheckScope(caller.scope, caller.id, run)
+  return is_bound ? coordinator.CheckScope(caller.scope, caller.role,
+                                           caller.id, run)
                   : absl::OkStatus();
 }
 

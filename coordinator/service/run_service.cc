@@ -141,7 +141,7 @@ class RunServiceImpl : public v1::RunService::CallbackService {
             absl::Time now) -> absl::StatusOr<v1::RemoveIslandResponse> {
           const std::string& id = request->island_id();
           if (request->readmit()) {
-            RETURN_IF_ERROR(coordinator.CheckScope({.any = true}, id, run));
+            RETURN_IF_ERROR(coordinator.CheckReadmission(id, run));
           }
           const event::RemoveIsland remove{id, request->readmit()};
           RETURN_IF_ERROR(run.Step(remove, now).status());

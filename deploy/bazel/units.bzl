@@ -59,7 +59,7 @@ UNITS = {
         "connect_proxy": "//base/io:unique_fd //base/status",
     },
     "base/identity": {
-        "identity": "//base/layout:ids //base/status:refusal",
+        "identity": "//base/codec:sha256 //base/layout:ids //base/status:refusal",
         "identity_test": "//base/identity",
         "join_string": "//base/codec:crc32c //base/host_port //base/layout:ids //base/status",
         "join_string_test": ":join_string",
@@ -196,7 +196,7 @@ UNITS = {
     },
     "base/rpc": {
         "allocator": "",
-        "authorization": "//base/identity //base/layout:ids //base/rpc/certificates:x509 //base/status //base/status:refusal :call @grpc//:grpc++",
+        "authorization": "//base/identity //base/layout:ids //base/rpc/certificates:public_key //base/rpc/certificates:x509 //base/status //base/status:refusal :call @grpc//:grpc++",
         "authorization_test": "//base/status:refusal //proto:enrolment_service_proto //proto:island_service_proto //proto:parameter_service_proto //proto:run_service_proto //proto:server_service_proto //proto:training_state_service_proto :authorization @protobuf",
         "call": "//base/host_port:proxy //base/status //base/sync:mutex //proto:google_rpc @grpc//:grpc++",
         "call_guard": "//base/net:bounded_listener //base/obs:log //base/status //base/sync:mutex //base/time:clock :authorization :call_quota :caller_check :guarded_service @grpc//:grpc++ @openssl//:crypto",
@@ -385,7 +385,7 @@ UNITS = {
         "call_gate": "//base/host_port:proxy //base/status //coordinator/client:gate_client :enrolment",
         "certificate_keeper": "//base/io:unique_fd //base/obs:log //base/status //cli/ca:ca_files //cli/output:error :enrolment",
         "certificate_keeper_test": "//cli/enrol/testing:fake_gate :certificate_keeper",
-        "enrolment": "//base/host_port //base/identity:join_string //base/io //base/io:private_directory //base/io:unique_fd //base/layout:ids //base/obs:log //base/rpc/certificates:authority //base/rpc/certificates:certificate_request //base/rpc/certificates:public_key //base/rpc/certificates:tls //base/status //base/sync:mutex //cli/ca:ca_files //cli/output:error //proto:enrolment_proto @nlohmann_json",
+        "enrolment": "//base/host_port //base/identity //base/identity:join_string //base/io //base/io:private_directory //base/io:unique_fd //base/layout:ids //base/obs:log //base/rpc/certificates:authority //base/rpc/certificates:certificate_request //base/rpc/certificates:public_key //base/rpc/certificates:tls //base/status //base/sync:mutex //cli/ca:ca_files //cli/output:error //proto:enrolment_proto @nlohmann_json",
         "enrolment_test": "//base/io //base/rpc/certificates:certificate_request //base/status:refusal //cli/enrol/testing:fake_gate //cli/settings :enrolment",
         "join_enrolment": "//base/identity:join_string //base/status //cli/output:error :enrolment :join_input",
         "join_enrolment_test": ":join_enrolment",
@@ -494,7 +494,7 @@ UNITS = {
         "coordinator": "//base/features //base/host_port //base/identity //base/layout:ids //base/layout:schedule //base/status //base/status:expected //base/status:refusal //base/time:proto_time //coordinator/core/enrolment:enrolments //coordinator/core/outputs:batch //coordinator/core/outputs:history //coordinator/core/outputs:plans //coordinator/core/rounds:norm_bound //coordinator/core/spec:validate_spec //proto:coordinator_records_proto //proto:island_service_proto //proto:run_service_proto //proto:server_service_proto //proto:training_state_service_proto :deleted_runs :log_history :log_tail :refused_peers :report_joiner :run_machine :run_queries @protobuf",
         "coordinator_any_message_test": "//base/features //base/testing:mutator //coordinator/core/testing:run_simulation :coordinator :run_queries",
         "coordinator_deletion_test": "//base/features //coordinator/core/testing:run_simulation :coordinator",
-        "coordinator_enrolment_test": "//base/codec:sha256 //base/status:refusal //base/time:proto_time //coordinator/core/outputs:history //coordinator/core/testing:run_simulation :coordinator",
+        "coordinator_enrolment_test": "//base/codec:sha256 //base/identity //base/status:refusal //base/time:proto_time //coordinator/core/outputs:history //coordinator/core/testing:run_simulation :coordinator",
         "coordinator_test": "//base/features //base/status:refusal //coordinator/core/rounds:norm_bound //coordinator/core/testing:run_simulation :coordinator",
         "decisions_test": "//coordinator/core/rounds:slot_plans //coordinator/core/rounds:weights //coordinator/core/state:outcome_table",
         "deleted_runs": "//proto:coordinator_records_proto //proto:plan_proto //proto:server_service_proto",
@@ -509,7 +509,7 @@ UNITS = {
         "report_joiner": "//proto:server_service_proto",
         "report_joiner_test": ":report_joiner",
         "revoked_island_test": "//coordinator/core/testing:run_simulation_fixture //proto:plan_proto",
-        "run_machine": "//base/codec:sha256 //base/features //base/layout //base/layout:ids //base/layout:schedule //base/status //base/status:refusal //base/time:proto_time //coordinator/core/rounds //coordinator/core/rounds:async_rounds //coordinator/core/rounds:contributions //coordinator/core/rounds:measured_speeds //coordinator/core/rounds:open_round //coordinator/core/rounds:recalls //coordinator/core/rounds:run_end //coordinator/core/rounds:sit_out //coordinator/core/rounds:slot_plans //coordinator/core/rounds:verdicts //coordinator/core/spec:island_requests //coordinator/core/spec:validate_spec //coordinator/core/state:observations //coordinator/core/state:run_state //proto:coordinator_records_proto //proto:island_service_proto //proto:run_proto //proto:run_service_proto //proto:server_service_proto :slot_reuse",
+        "run_machine": "//base/codec:sha256 //base/features //base/layout //base/layout:ids //base/layout:schedule //base/status //base/status:refusal //base/time:proto_time //coordinator/core/rounds //coordinator/core/rounds:async_rounds //coordinator/core/rounds:contributions //coordinator/core/rounds:data_lease //coordinator/core/rounds:measured_speeds //coordinator/core/rounds:open_round //coordinator/core/rounds:recalls //coordinator/core/rounds:run_end //coordinator/core/rounds:sit_out //coordinator/core/rounds:slot_plans //coordinator/core/rounds:verdicts //coordinator/core/spec:island_requests //coordinator/core/spec:validate_spec //coordinator/core/state:observations //coordinator/core/state:run_state //proto:coordinator_records_proto //proto:island_service_proto //proto:run_proto //proto:run_service_proto //proto:server_service_proto :slot_reuse",
         "run_machine_test": "//coordinator/core/outputs:plans //coordinator/core/rounds:contributions //coordinator/core/spec:validate_spec //coordinator/core/testing:run_simulation_fixture :run_machine :run_queries",
         "run_queries": "//base/layout //base/layout:schedule //base/status //base/status:refusal //base/time:proto_time //coordinator/core/outputs:history //coordinator/core/outputs:plans //coordinator/core/rounds:measured_speeds //coordinator/core/rounds:sit_out //proto:enrolment_proto //proto:training_state_service_proto :run_machine",
         "run_random_test": "//base/layout:schedule //coordinator/core/testing:run_simulation",
@@ -519,7 +519,7 @@ UNITS = {
     "coordinator/core/enrolment": {
         "enrolment_run": "//base/status:refusal //base/time:proto_time //proto:enrolment_service_proto",
         "enrolments": "//base/codec:sha256 //base/identity //base/layout:ids //base/status //base/status:refusal //base/time:proto_time //proto:coordinator_records_proto //proto:enrolment_service_proto :enrolment_run",
-        "enrolments_test": "//base/codec:sha256 //base/identity //base/time:proto_time :enrolments",
+        "enrolments_test": "//base/codec:sha256 //base/identity //base/status:refusal //base/time:proto_time :enrolments",
     },
     "coordinator/core/outputs": {
         "batch": "//proto:coordinator_records_proto",
@@ -536,6 +536,8 @@ UNITS = {
         "async_rounds": "//base/layout:schedule //coordinator/core/rounds //coordinator/core/state:observations //coordinator/core/state:run_state :contributions :measured_speeds :open_round :run_end :sit_out :slot_plans",
         "async_rounds_test": "//coordinator/core/outputs:plans //coordinator/core/testing:run_simulation_fixture :async_rounds",
         "contributions": "//base/layout //base/layout:schedule //base/status //coordinator/core/state:observations //coordinator/core/state:run_state //coordinator/core/verdict:verdict_rule //proto:plan_proto :norm_bound",
+        "data_lease": "//base/layout:schedule //base/time:proto_time //coordinator/core/state:observations //coordinator/core/state:run_state //proto:plan_proto :contributions :sit_out",
+        "data_lease_test": "//base/status:refusal //coordinator/core/testing:run_simulation_fixture :data_lease",
         "lower_median": "",
         "measured_speeds": "//base/layout:schedule //coordinator/core/state:observations //coordinator/core/state:run_state //proto:plan_proto :contributions :lower_median",
         "measured_speeds_test": "//base/layout:schedule //coordinator/core/testing:run_simulation_fixture :measured_speeds",
@@ -794,8 +796,8 @@ UNITS = {
         "push_stream": "//base/codec:sha256 //base/layout:ids //base/rpc:authorization //base/rpc:call //base/rpc:chunk_codec //base/status //base/status:refusal //proto:parameter_service_proto :service_context :upload_stream @grpc//:grpc++",
         "refusals_test": "//base/rpc:call //base/status:refusal //server/service/testing:test_cluster",
         "replica_test": "//base/codec //base/layout //server/service/testing:test_cluster",
-        "run_access": "//base/rpc:authorization //base/status //base/status:refusal //base/sync:mutex //base/time:clock //proto:plan_proto //server/core:plan_lease",
-        "run_access_test": "//base/status:refusal //base/time/testing:fake_clock :run_access",
+        "run_access": "//base/identity //base/rpc:authorization //base/status //base/status:refusal //base/sync:mutex //base/time:clock //proto:plan_proto //server/core:plan_lease",
+        "run_access_test": "//base/identity //base/status:refusal //base/time/testing:fake_clock :run_access",
         "service_context": "//server/live_merge:receive_budget //server/metrics:server_metrics //server/shard :buffer_pool :run_access :stream_watchdog",
         "stream_watchdog": "//base/status:refusal //base/sync:mutex //base/time:clock //server/core:places //server/live_merge:receive_budget //server/waiters:push_waiters //server/waiters:stream_progress",
         "stream_watchdog_test": "//base/status:refusal //base/time/testing:fake_clock //server/service/testing:expect_no_place :stream_watchdog",
@@ -891,6 +893,8 @@ UNITS = {
     },
     "tests/simulation": {
         "async_run_test": "//base/layout:schedule //coordinator/core/outputs:plans //coordinator/core/testing:run_simulation //coordinator/core:run_machine //server/core:shard_machine //worker/core:island_loop",
+    },
+    "tests/sybils": {
     },
     "worker/api": {
         "device": "//worker/island/group:device",

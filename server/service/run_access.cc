@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/identity/identity.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 
@@ -10,13 +11,18 @@ namespace atl::server {
 
 void RunAccess::TakePlan(const v1::ServerPlan& plan) {
   std::map<std::string, std::set<std::string>> revoked;
+  std::map<std::string, std::set<std::string>> enrolled;
   for (const v1::ServerRunPlan& run : plan.runs()) {
+    if (run.lists_enrolled()) {
+      enrolled[run.run_uid()] = {run.enrolled().begin(), run.enrolled().end()};
+    }
     if (run.revoked_island_ids().empty()) continue;
     revoked[run.run_uid()] = {run.revoked_island_ids().begin(),
                               run.revoked_island_ids().end()};
   }
   MutexLock lock(&mutex_);
   revoked_ = std::move(revoked);
+  enrolled_ = std::move(enrolled);
   cluster_id_ = plan.log().cluster_id();
   lease_.TakePlan(plan.revision());
 }
@@ -60,7 +66,17 @@ absl::Status RunAccess::Check(const rpc::Caller& caller,
                   absl::StrCat("an operator has revoked ", caller.id,
                                " in run ", run_id));
   }
-  return absl::OkStatus();
+  if (!caller.scope.enrolled()) return absl::OkStatus();
+  const auto enrolled = enrolled_.find(run_uid);
+  if (enrolled == enrolled_.end() ||
+      enrolled->second.contains(EnrolledDigest(caller.role, caller.id,
+                                               caller.scope.key_sha256))) {
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StatusCode::kUnavailable, "NOT_ENROLLED",
+                absl::StrCat("the server does not know this certificate of ",
+                             caller.id, " yet, or it no longer counts: call "
+                             "again, or ask the coordinator"));
 }
 
 }  // namespace atl::server

@@ -42,6 +42,8 @@ class RunAccess {
   // OK if the caller may touch the run. All roles but islands and readers may.
   // PERMISSION_DENIED: NOT_YOUR_RUN: the certificate is for other runs; REVOKED:
   // an operator has revoked it.
+  // UNAVAILABLE, NOT_ENROLLED: the plan does not have this enrolled certificate:
+  // it is too new for the plan, or the coordinator has no record of it.
   // UNAVAILABLE, PLAN_TOO_OLD: an enrolled certificate, and too old a plan.
   absl::Status Check(const rpc::Caller& caller, const std::string& run_id,
                      const std::string& run_uid) const;
@@ -57,6 +59,10 @@ class RunAccess {
   std::string cluster_id_ ABSL_GUARDED_BY(mutex_);
   // Names by run_uid.
   std::map<std::string, std::set<std::string>> revoked_
+      ABSL_GUARDED_BY(mutex_);
+  // EnrolledDigest of the certificates that count, by run_uid; without a run if
+  // its plan does not list them.
+  std::map<std::string, std::set<std::string>> enrolled_
       ABSL_GUARDED_BY(mutex_);
   PlanLease lease_ ABSL_GUARDED_BY(mutex_);
 };

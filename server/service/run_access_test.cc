@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/identity/identity.h"
 #include "base/status/refusal.h"
 #include "base/time/testing/fake_clock.h"
 #include "gtest/gtest.h"
@@ -131,6 +132,41 @@ TEST_F(RunAccessTest, AStreamsCheckFollowsThePlan) {
   EXPECT_TRUE(check().ok());
   clock_.Advance(kLease);
   EXPECT_TRUE(absl::IsUnavailable(check()));
+}
+
+TEST_F(RunAccessTest, RefusesAnEnrolledCertificateThatThePlanDoesNotList) {
+  rpc::Caller attic = Enrolled("e-attic");
+  attic.scope.key_sha256 = std::string(32, 'k');
+  v1::ServerPlan plan;
+  plan.set_revision(kRevision);
+  plan.mutable_log()->set_cluster_id("cluster");
+  v1::ServerRunPlan& run = *plan.add_runs();
+  run.set_run_id("spring");
+  run.set_run_uid("uid");
+  run.set_lists_enrolled(true);
+  access_.TakePlan(plan);
+  // Its enrolment may be newer than the plan: it calls again.
+  EXPECT_EQ(access_.Check(attic, "spring", "uid").code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Reason(attic), "NOT_ENROLLED");
+  run.add_enrolled(
+      EnrolledDigest(Role::kIsland, "e-attic", std::string(32, 'k')));
+  access_.TakePlan(plan);
+  EXPECT_EQ(Reason(attic), "");
+  // What the island CA's key makes: another key, name or role.
+  rpc::Caller forged = attic;
+  forged.scope.key_sha256 = std::string(32, 'x');
+  EXPECT_EQ(Reason(forged), "NOT_ENROLLED");
+  forged = attic;
+  forged.id = "e-cellar";
+  EXPECT_EQ(Reason(forged), "NOT_ENROLLED");
+  forged = attic;
+  forged.role = Role::kReader;
+  EXPECT_EQ(Reason(forged), "NOT_ENROLLED");
+  // An operator's certificate is in no list.
+  rpc::Caller own = attic;
+  own.scope = {.any = true};
+  EXPECT_EQ(Reason(own), "");
 }
 
 }  // namespace

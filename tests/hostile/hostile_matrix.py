@@ -38,6 +38,8 @@ TRAINING = {
 }
 HONEST_RUN_COUNT = 2
 SHOWN = ("noise",)
+# What the names of hostile islands begin with.
+HOSTILE = hostile_runs.ENROLLED + "volunteer-h"
 TIMEOUT_S = 3600
 
 
@@ -61,7 +63,7 @@ def _judge(name, result, change, hostile_count, bounded):
     if name in SHOWN:
         return "shown"
     out = (len(result.named) == hostile_count and
-           not any(n.startswith("volunteer-h") for n in result.merged))
+           not any(n.startswith(HOSTILE) for n in result.merged))
     seen = (["holds"] if change <= 0.02 else []) + (
         ["named and out"] if out else [])
     return ", ".join(seen) or "FAILS"
@@ -101,7 +103,7 @@ def main():
                 security, gate_dir, data, honest_count, hostile_count,
                 hostile_runs.ATTACKS[name], bounded)
             merged = sum(n for island, n in result.merged.items()
-                         if island.startswith("volunteer-h"))
+                         if island.startswith(HOSTILE))
             change = result.loss / honest_loss - 1
             verdict = _judge(name, result, change, hostile_count, bounded)
             failed = failed or verdict in ("FAILS", "CONTROL HOLDS")

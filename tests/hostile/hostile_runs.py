@@ -36,6 +36,10 @@ ATTACKS = {
 Result = collections.namedtuple("Result", "loss state named merged reasons")
 
 
+# What the names of enrolled islands begin with.
+ENROLLED = "e-"
+
+
 def values(honest_count, hostile_count, *changes):
     """A run file: each round needs as many contributions as there are honest
     islands."""
@@ -73,7 +77,7 @@ def _take_certificate(cluster, security, name, string):
 
 def _start_hostile(cluster, security, name, string, attack, data):
     certificate = _take_certificate(cluster, security, name, string)
-    cluster.start_island("run", name, name=name, program=HOSTILE, data=data,
+    cluster.start_island("run", ENROLLED + name, name=name, program=HOSTILE, data=data,
                          arguments=attack.flags + certificate.flags)
     # The run may refuse it until it ends.
     cluster.may_end(name)

@@ -39,7 +39,7 @@ class HostileTest(gated.GatedTest):
         """The run ends, without a contribution of the named hostile island."""
         self.assertEqual(result.state.run.state, cluster_module.COMPLETED,
                          result.state.run.state_reason)
-        hostile = "volunteer-h0"
+        hostile = hostile_runs.ENROLLED + "volunteer-h0"
         self.assertEqual(result.merged[hostile], 0)
         self.assertIn(hostile, result.named)
         for word in words:

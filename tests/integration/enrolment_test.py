@@ -51,8 +51,8 @@ class EnrolmentTest(gated.GatedTest):
             cluster.start_volunteer("volunteer-%d" % index, string)
         cluster.wait_state(cluster_module.COMPLETED)
         names = {i.island_id for i in cluster.islands()}
-        self.assertIn("attic", names)
-        self.assertRegex(" ".join(names), r"\bisland-[0-9a-f]{6}\b")
+        self.assertIn("e-attic", names)
+        self.assertRegex(" ".join(names), r"\be-island-[0-9a-f]{6}\b")
         self.assert_rounds_whole(cluster, values)
         self.assertEqual(cluster.export_sha256(), cluster.parameters_sha256())
         for name in ("volunteer-0", "volunteer-1"):
@@ -231,7 +231,7 @@ class EnrolmentTest(gated.GatedTest):
                           if len(l) > 80 and " " in l], [])
         data = json.loads(enrol(string, 0, "-o", "json"))["data"]
         self.assertEqual((data["run_id"], data["role"], data["name"]),
-                         ("run", "reader", "anna"))
+                         ("run", "reader", "e-anna"))
         self.assertIn(data["profile"], text)
         self.assertEqual(self.actions().count("island.enrol"), 1)
 
@@ -348,16 +348,16 @@ class EnrolmentTest(gated.GatedTest):
         self.assertEqual(reason(runs.GetRun, run_id="other"), "NOT_YOUR_RUN")
         islands = control.service("IslandService")
         self.assertEqual(reason(islands.Join, run_id="other",
-                                island_id="attic"), "NOT_YOUR_RUN")
+                                island_id="e-attic"), "NOT_YOUR_RUN")
         self.assertEqual(reason(islands.Join, run_id="run",
                                 island_id="cellar"), "NOT_YOURS")
-        watch = islands.WatchPlan(run_id="other", island_id="attic")
+        watch = islands.WatchPlan(run_id="other", island_id="e-attic")
         self.assertEqual(reason(lambda: next(iter(watch))), "NOT_YOUR_RUN")
         parameters = data.service("ParameterService")
         pull = parameters.PullParameters(run_id="other")
         self.assertEqual(reason(lambda: next(iter(pull))), "NOT_YOUR_RUN")
         header = parameters.PushOuterGradient.request_class()
-        header.header.run_id, header.header.island_id = "other", "attic"
+        header.header.run_id, header.header.island_id = "other", "e-attic"
         push = parameters.PushOuterGradient(iter([header]))
         self.assertEqual(reason(lambda: next(iter(push))), "NOT_YOUR_RUN")
         # By role: neither an operator, nor a server, nor a gate.
@@ -406,7 +406,7 @@ class EnrolmentTest(gated.GatedTest):
         wait.until("both are members", lambda: len(cluster.islands()) == 2)
         attic = self.enrolled("volunteer-0")
         cluster.may_end("volunteer-0")
-        cluster.run_cli("island", "revoke", "run", "attic", check=0)
+        cluster.run_cli("island", "revoke", "run", "e-attic", check=0)
         self.assertEqual(cluster.processes["volunteer-0"].wait(), FORBIDDEN)
         self.assertIn("revoked", cluster.processes["volunteer-0"].tail())
         for address, service, method in (
@@ -429,7 +429,7 @@ class EnrolmentTest(gated.GatedTest):
             error = wait.until("the call is refused", answered)
             self.assertEqual((error.code, error.reason), (DENIED, "REVOKED"),
                              str(error))
-        cluster.run_cli("island", "readmit", "run", "attic", check=FORBIDDEN)
+        cluster.run_cli("island", "readmit", "run", "e-attic", check=FORBIDDEN)
         self.refused(token, "REVOKED", "--island-id=attic")
         cluster.wait_commits(cluster.run_state().commit_seq + 2)
 
@@ -484,7 +484,7 @@ class EnrolmentTest(gated.GatedTest):
         seq = cluster.run_state().commit_seq
         cluster.processes["volunteer-0"].signal(signal.SIGCONT)
         cluster.wait_commits(seq + 2)
-        self.assertEqual([i.island_id for i in cluster.islands()], ["attic"])
+        self.assertEqual([i.island_id for i in cluster.islands()], ["e-attic"])
 
     # --- Deaths -----------------------------------------------------------------
 

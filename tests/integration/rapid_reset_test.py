@@ -78,7 +78,7 @@ class RapidResetTest(gated.GatedTest):
     def test_a_revoked_island_takes_no_memory(self):
         certificate = self.enrol()
         self.cluster.may_end("volunteer-0")
-        self.cluster.run_cli("island", "revoke", "run", "attic", check=0)
+        self.cluster.run_cli("island", "revoke", "run", "e-attic", check=0)
         self.cluster.processes["volunteer-0"].wait()
         self.attack(certificate)
 

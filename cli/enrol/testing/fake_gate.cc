@@ -23,13 +23,13 @@ absl::StatusOr<v1::GateResponse> FakeGate::Call(
             .der;
   }
   rpc::CertificateSpec spec;
-  spec.common_name = "atoll:island:attic";
+  spec.common_name = "atoll:island:e-attic";
   spec.client_auth = true;
   spec.begin = begin;
   spec.end = end;
   v1::GateResponse response;
   v1::Enrolled& enrolled = *response.mutable_enrolled();
-  enrolled.mutable_identity()->set_name("attic");
+  enrolled.mutable_identity()->set_name("e-attic");
   enrolled.set_certificate_chain_pem(
       rpc::IssueCertificateForKey(authority_, spec, key_der_).value());
   enrolled.set_root_pem(authority_.cert_pem);

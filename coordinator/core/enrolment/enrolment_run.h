@@ -28,6 +28,7 @@ struct EnrolmentRun {
   // and verb of a sentence; empty: it does.
   std::string ignores_weights;
   int64_t min_quorum = 1;
+  int64_t islands_max = 1;  // Islands that it can have.
   bool has_norm_bound = true;  // For enrolled islands.
   // Enrolled islands may not join it: it has durability ISLAND.
   bool is_island_durability = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -20,10 +21,9 @@ namespace {
 constexpr size_t kTokenIdBytes = 12;
 constexpr size_t kHashBytes = 32;
 constexpr size_t kSecretBytesMax = 64;
-constexpr int64_t kUsesMax = 100'000;
 constexpr absl::Duration kLifetimeMin = absl::Seconds(5);
 constexpr absl::Duration kLifetimeMax = absl::Hours(24);
-// A common name is "atoll:island:NAME", of at most 64 bytes.
+// A common name is "atoll:island:NAME", of at most 64 bytes. With the prefix.
 constexpr size_t kNameBytesMax = 51;
 constexpr size_t kSuffixDigits = 6;
 
@@ -47,9 +47,11 @@ absl::Status Forbidden(absl::string_view reason, absl::string_view message) {
   return Refuse(absl::StatusCode::kPermissionDenied, reason, message);
 }
 
-absl::string_view Name(v1::EnrolledRole role) {
-  return role == v1::ENROLLED_ROLE_READER ? "reader" : "island";
+Role ToRole(v1::EnrolledRole role) {
+  return role == v1::ENROLLED_ROLE_READER ? Role::kReader : Role::kIsland;
 }
+
+absl::string_view Name(v1::EnrolledRole role) { return RoleName(ToRole(role)); }
 
 // The serial number's bytes: positive, and always 16 of them.
 std::string ToSerial(const EnrolmentRandom& random) {
@@ -77,15 +79,20 @@ absl::Status SetCertificate(const google::protobuf::Duration& lifetime,
 
 absl::Status CheckPattern(absl::string_view pattern) {
   if (pattern.empty()) return absl::OkStatus();
-  const std::string name =
-      absl::StrReplaceAll(pattern, {{"*", std::string(kSuffixDigits, '0')}});
+  const std::string name = ToEnrolledName(
+      absl::StrReplaceAll(pattern, {{"*", std::string(kSuffixDigits, '0')}}));
   if (std::count(pattern.begin(), pattern.end(), '*') <= 1 &&
       ValidateId("", name).ok() && name.size() <= kNameBytesMax) {
     return absl::OkStatus();
   }
   return InvalidFields({{"token.name_pattern",
-                         "must be an island's id of at most 45 characters, "
+                         "must be an island's id of at most 43 characters, "
                          "with at most one *, for example attic or lab-*"}});
+}
+
+// The token may be older than the bound.
+int64_t UsesMax(const v1::Token& token) {
+  return std::min(token.use_count_max(), kUsesMax);
 }
 
 // `is_repeat`: the caller has consumed a use before.
@@ -110,14 +117,20 @@ absl::Status CheckUsable(const v1::Token& token, const std::string& run_id,
             absl::FormatTime(absl::RFC3339_sec, end, absl::UTCTimeZone()),
             ": ask the operator for a new join string"));
   }
-  if (token.use_count() >= token.use_count_max()) {
+  if (token.use_count() >= UsesMax(token)) {
     return Forbidden(
         "TOKEN_USED",
         absl::StrCat("the token was used ", token.use_count(), " of ",
-                     token.use_count_max(),
+                     UsesMax(token),
                      " times: ask the operator for a new join string"));
   }
   return absl::OkStatus();
+}
+
+// True if the token admits further keys.
+bool IsValid(const v1::Token& token, absl::Time now) {
+  return !token.has_revoke_time() && now < FromProto(token.expire_time()) &&
+         token.use_count() < UsesMax(token);
 }
 
 // A grant to the key of `known`, with the next certificate.
@@ -151,7 +164,15 @@ void Enrolments::Apply(const storage::v1::Record& record) {
   if (record.has_token_set()) {
     tokens_[record.token_set().token().token_id()] = record.token_set();
   } else if (record.has_token_forgotten()) {
-    tokens_.erase(record.token_forgotten().token_id());
+    const std::string& id = record.token_forgotten().token_id();
+    // Without its token a revoked name would count again.
+    std::erase_if(identities_, [this, &id](const auto& item) {
+      const bool goes = item.second.token_id() == id &&
+                        !item.second.revoked() && HasRevokedToken(item.second);
+      if (goes) digests_.erase(item.first);
+      return goes;
+    });
+    tokens_.erase(id);
   } else if (record.has_identity_set()) {
     const v1::EnrolledIdentity& identity =
         record.identity_set().grant().identity();
@@ -161,13 +182,21 @@ void Enrolments::Apply(const storage::v1::Record& record) {
       revoked_[identity.run_uid()].insert(identity.name());
     }
     set = record.identity_set();
+    if (!set.key_sha256().empty()) {
+      digests_[{identity.run_uid(), identity.name()}] = EnrolledDigest(
+          ToRole(identity.role()), identity.name(), set.key_sha256());
+    }
   } else if (record.has_identity_forgotten()) {
-    identities_.erase({record.identity_forgotten().run_uid(),
-                       record.identity_forgotten().name()});
+    const Key key = {record.identity_forgotten().run_uid(),
+                     record.identity_forgotten().name()};
+    identities_.erase(key);
+    digests_.erase(key);
   } else if (record.has_run_deleted()) {
     const std::string& uid = record.run_deleted().run_uid();
     identities_.erase(identities_.lower_bound({uid, ""}),
                       identities_.lower_bound({uid + '\0', ""}));
+    digests_.erase(digests_.lower_bound({uid, ""}),
+                   digests_.lower_bound({uid + '\0', ""}));
     revoked_.erase(uid);
     std::erase_if(tokens_, [&uid](const auto& token) {
       return token.second.token().run_uid() == uid;
@@ -225,25 +254,24 @@ const storage::v1::IdentitySet* Enrolments::FindEarlier(
 absl::StatusOr<std::string> Enrolments::ChooseName(
     const v1::Token& token, const v1::ConsumeTokenRequest& request,
     const EnrolmentRandom& random) const {
-  if (!request.name().empty()) {
-    RETURN_IF_ERROR(CheckId("name", request.name()));
-    if (request.name().size() > kNameBytesMax) {
-      return InvalidFields({{"name", "must have at most 51 characters"}});
-    }
-    if (FitsPattern(token.name_pattern(), request.name())) {
-      return request.name();
-    }
-    return Forbidden("TOKEN_OTHER_NAME",
-                     absl::StrCat("the token is for the name ",
-                                  token.name_pattern(), ", not for ",
-                                  request.name(),
-                                  ": leave out --island-id"));
+  const std::string pattern = ToEnrolledName(
+      !token.name_pattern().empty() ? token.name_pattern()
+                                    : absl::StrCat(Name(token.role()), "-*"));
+  if (request.name().empty()) {
+    return absl::StrReplaceAll(
+        pattern, {{"*", random.name_suffix.substr(0, kSuffixDigits)}});
   }
-  const std::string pattern = token.name_pattern().empty()
-                                  ? absl::StrCat(Name(token.role()), "-*")
-                                  : token.name_pattern();
-  return absl::StrReplaceAll(
-      pattern, {{"*", random.name_suffix.substr(0, kSuffixDigits)}});
+  RETURN_IF_ERROR(CheckId("name", request.name()));
+  const std::string name = ToEnrolledName(request.name());
+  if (name.size() > kNameBytesMax) {
+    return InvalidFields({{"name", "must have at most 51 characters, the e- at "
+                                   "its beginning included"}});
+  }
+  if (token.name_pattern().empty() || FitsPattern(pattern, name)) return name;
+  return Forbidden("TOKEN_OTHER_NAME",
+                   absl::StrCat("the token is for the name ", pattern,
+                                ", not for ", name,
+                                ": leave out --island-id"));
 }
 
 absl::Status Enrolments::CheckName(const EnrolmentRun& run,
@@ -252,7 +280,7 @@ absl::Status Enrolments::CheckName(const EnrolmentRun& run,
                                    absl::Time now) const {
   const auto* const other = FindIdentity(run.run_uid, name);
   if (other == nullptr && run.is_member(name)) {
-    // Its certificate is an operator's.
+    // An older certificate of an operator's may have such a name.
     return Refuse(absl::StatusCode::kAlreadyExists, "NAME_TAKEN",
                   absl::StrCat("another machine is the island ", name,
                                " of this run: choose another --island-id"));
@@ -263,8 +291,7 @@ absl::Status Enrolments::CheckName(const EnrolmentRun& run,
                      absl::StrCat("an operator has revoked the name ", name,
                                   " in this run: choose another"));
   }
-  if (other->key_sha256() != key_sha256 &&
-      now < FromProto(other->grant().end_time()) + kRenewableAfterEnd) {
+  if (other->key_sha256() != key_sha256 && !IsFree(*other, now)) {
     return Refuse(absl::StatusCode::kAlreadyExists, "NAME_TAKEN",
                   absl::StrCat("another machine is enrolled as ", name,
                                " in this run: choose another --island-id"));
@@ -272,23 +299,35 @@ absl::Status Enrolments::CheckName(const EnrolmentRun& run,
   return absl::OkStatus();
 }
 
-// A revoked name stays: it must remain refused.
+bool Enrolments::HasRevokedToken(const storage::v1::IdentitySet& set) const {
+  const v1::Token* const token = FindToken(set.token_id());
+  return token != nullptr && token->has_islands_revoke_time();
+}
+
+// A name that was revoked by itself stays: it must remain refused.
+bool Enrolments::IsFree(const storage::v1::IdentitySet& set,
+                        absl::Time now) const {
+  return !set.revoked() &&
+         (HasRevokedToken(set) ||
+          now >= FromProto(set.grant().end_time()) + kRenewableAfterEnd);
+}
+
 absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::MakeRoom(
-    absl::Time now) const {
+    const EnrolmentRun& run, absl::Time now) const {
   std::vector<storage::v1::Record> records;
-  if (identities_.size() < kIdentitiesMax) return records;
-  const auto gone = std::find_if(
-      identities_.begin(), identities_.end(), [now](const auto& item) {
-        const storage::v1::IdentitySet& set = item.second;
-        return !set.revoked() &&
-               now >= FromProto(set.grant().end_time()) + kRenewableAfterEnd;
-      });
-  if (gone == identities_.end()) {
-    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_IDENTITIES",
-                  absl::StrCat("the coordinator knows ", kIdentitiesMax,
-                               " enrolled islands, the most it can: the "
-                               "operator may delete ended runs"));
+  const auto begin = identities_.lower_bound({run.run_uid, ""});
+  const auto end = identities_.lower_bound({run.run_uid + '\0', ""});
+  const bool run_is_full = std::distance(begin, end) >= kIdentitiesARunMax;
+  if (!run_is_full &&
+      static_cast<int64_t>(identities_.size()) < kIdentitiesMax) {
+    return records;
   }
+  const auto first = run_is_full ? begin : identities_.begin();
+  const auto last = run_is_full ? end : identities_.end();
+  const auto gone = std::find_if(first, last, [this, now](const auto& item) {
+    return IsFree(item.second, now);
+  });
+  if (gone == last) return CheckRoom(run, /*use_count=*/1, now);
   storage::v1::IdentityForgotten& forgotten =
       *records.emplace_back().mutable_identity_forgotten();
   forgotten.set_run_uid(gone->first.first);
@@ -296,12 +335,45 @@ absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::MakeRoom(
   return records;
 }
 
+absl::Status Enrolments::CheckRoom(const EnrolmentRun& run, int64_t use_count,
+                                   absl::Time now) const {
+  int64_t all = use_count;
+  int64_t of_run = use_count;
+  const auto add = [&](const std::string& run_uid, int64_t count) {
+    all += count;
+    if (run_uid == run.run_uid) of_run += count;
+  };
+  for (const auto& [key, set] : identities_) {
+    if (!IsFree(set, now)) add(key.first, 1);
+  }
+  for (const auto& [id, set] : tokens_) {
+    const v1::Token& token = set.token();
+    if (IsValid(token, now)) {
+      add(token.run_uid(), UsesMax(token) - token.use_count());
+    }
+  }
+  if (of_run <= kIdentitiesARunMax && all <= kIdentitiesMax) {
+    return absl::OkStatus();
+  }
+  const bool run_is_full = of_run > kIdentitiesARunMax;
+  return Refuse(
+      absl::StatusCode::kResourceExhausted, "TOO_MANY_IDENTITIES",
+      absl::StrCat(run_is_full ? absl::StrCat("run ", run.run_id)
+                               : std::string("the coordinator"),
+                   " has room for ",
+                   run_is_full ? kIdentitiesARunMax : kIdentitiesMax,
+                   " enrolled names and unused uses of tokens: `atoll token "
+                   "revoke --islands TOKEN` makes room, and a smaller --uses "
+                   "needs less"));
+}
+
 absl::StatusOr<Grant> Enrolments::Repeat(
     const v1::ConsumeTokenRequest& request,
     const storage::v1::IdentitySet& earlier, const EnrolmentRandom& random,
     absl::Time now) {
   const std::string& name = earlier.grant().identity().name();
-  if (!request.name().empty() && request.name() != name) {
+  if (!request.name().empty() && request.name() != name &&
+      ToEnrolledName(request.name()) != name) {
     return Forbidden("TOKEN_OTHER_NAME",
                      absl::StrCat("this key is enrolled as ", name));
   }
@@ -343,7 +415,7 @@ absl::StatusOr<Grant> Enrolments::Consume(
   RETURN_IF_ERROR(CheckName(run, name, request.key_sha256(), now));
   Grant granted;
   if (FindIdentity(run.run_uid, name) == nullptr) {
-    ASSIGN_OR_RETURN(granted.records, MakeRoom(now));
+    ASSIGN_OR_RETURN(granted.records, MakeRoom(run, now));
   }
   v1::EnrolledIdentity& identity = *granted.grant.mutable_identity();
   identity.set_cluster_id(run.cluster_id);
@@ -393,7 +465,7 @@ absl::StatusOr<Grant> Enrolments::Renew(
                                "another machine has the name. Ask the operator "
                                "for a new join string"));
   }
-  if (known->revoked()) {
+  if (IsRevoked(asked.run_uid(), asked.name())) {
     return Forbidden("REVOKED",
                      absl::StrCat("an operator has revoked ", asked.name()));
   }
@@ -426,8 +498,13 @@ absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::Create(
       asked.role() != v1::ENROLLED_ROLE_READER) {
     wrong.push_back({"token.role", "must be island or reader"});
   }
-  if (asked.use_count_max() < 1 || asked.use_count_max() > kUsesMax) {
-    wrong.push_back({"token.use_count_max", "must be in [1, 100000]"});
+  const int64_t uses_max =
+      std::clamp<int64_t>(run.islands_max / 2, 1, kUsesMax);
+  if (asked.use_count_max() < 1 || asked.use_count_max() > uses_max) {
+    wrong.push_back(
+        {"token.use_count_max",
+         absl::StrCat("must be in [1, ", uses_max,
+                      "], half of the islands that the run can have")});
   }
   if (!(end > now && end <= now + kTokenTtlMax)) {
     wrong.push_back({"token.expire_time",
@@ -449,13 +526,11 @@ absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::Create(
                   absl::StrCat("there is another token ", asked.token_id()));
   }
   RETURN_IF_ERROR(CheckFits(request, run, ListTokens(run.run_id), now));
+  RETURN_IF_ERROR(CheckRoom(run, asked.use_count_max(), now));
   if (tokens_.size() >= kTokensMax) {
     const auto ended = std::find_if(
         tokens_.begin(), tokens_.end(), [now](const auto& item) {
-          const v1::Token& token = item.second.token();
-          return token.has_revoke_time() ||
-                 now >= FromProto(token.expire_time()) ||
-                 token.use_count() >= token.use_count_max();
+          return !IsValid(item.second.token(), now);
         });
     if (ended == tokens_.end()) {
       return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_TOKENS",
@@ -474,13 +549,14 @@ absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::Create(
   token.set_run_uid(run.run_uid);
   token.set_use_count(0);
   token.clear_revoke_time();
+  token.clear_islands_revoke_time();
   *token.mutable_create_time() = ToProto(now);
   made.set_secret_sha256(request.secret_sha256());
   return records;
 }
 
 absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::Revoke(
-    const std::string& token_id, absl::Time now) const {
+    const std::string& token_id, bool islands, absl::Time now) const {
   const auto found = tokens_.find(token_id);
   if (found == tokens_.end()) {
     return Refuse(absl::StatusCode::kNotFound, "NO_SUCH_TOKEN",
@@ -488,18 +564,23 @@ absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::Revoke(
                                "\": `atoll token list` shows those there are"));
   }
   std::vector<storage::v1::Record> records;
-  if (found->second.token().has_revoke_time()) return records;
-  storage::v1::TokenSet& set = *records.emplace_back().mutable_token_set();
-  set = found->second;
-  *set.mutable_token()->mutable_revoke_time() = ToProto(now);
+  storage::v1::TokenSet set = found->second;
+  v1::Token& token = *set.mutable_token();
+  if (token.has_revoke_time() &&
+      (!islands || token.has_islands_revoke_time())) {
+    return records;
+  }
+  if (!token.has_revoke_time()) *token.mutable_revoke_time() = ToProto(now);
+  if (islands) *token.mutable_islands_revoke_time() = ToProto(now);
+  *records.emplace_back().mutable_token_set() = std::move(set);
   return records;
 }
 
 absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::RevokeName(
     const EnrolmentRun& run, const std::string& name) const {
   std::vector<storage::v1::Record> records;
-  if (IsRevoked(run.run_uid, name)) return records;
   const auto names = revoked_.find(run.run_uid);
+  if (names != revoked_.end() && names->second.contains(name)) return records;
   if (names != revoked_.end() &&
       static_cast<int64_t>(names->second.size()) >= kRevokedARunMax) {
     return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_REVOKED",
@@ -536,10 +617,53 @@ const storage::v1::IdentitySet* Enrolments::FindIdentity(
   return found == identities_.end() ? nullptr : &found->second;
 }
 
+int64_t Enrolments::CountNames(const v1::Token& token) const {
+  return std::count_if(identities_.begin(), identities_.end(),
+                       [&token](const auto& item) {
+                         return item.second.token_id() == token.token_id() &&
+                                item.first.first == token.run_uid();
+                       });
+}
+
+absl::Status Enrolments::CheckEnrolled(const std::string& run_uid, Role role,
+                                       const std::string& name,
+                                       absl::string_view key_sha256) const {
+  const auto digest = digests_.find({run_uid, name});
+  if (digest == digests_.end() ||
+      digest->second != EnrolledDigest(role, name, key_sha256)) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_ENROLLED",
+                  absl::StrCat("the coordinator has no record of this "
+                               "certificate of ",
+                               name,
+                               ": another machine has the name, or none does. "
+                               "Ask the operator for a new join string"));
+  }
+  if (!IsRevoked(run_uid, name)) return absl::OkStatus();
+  return Forbidden("REVOKED", absl::StrCat("an operator has revoked ", name));
+}
+
+std::vector<std::string> Enrolments::ListEnrolled(
+    const std::string& run_uid) const {
+  std::vector<std::string> enrolled;
+  for (auto it = digests_.lower_bound({run_uid, ""});
+       it != digests_.end() && it->first.first == run_uid; ++it) {
+    if (!IsRevoked(run_uid, it->first.second)) enrolled.push_back(it->second);
+  }
+  return enrolled;
+}
+
+bool Enrolments::IsOwnRevoked(const std::string& run_uid,
+                              const std::string& name) const {
+  // A name with a key was enrolled.
+  return IsRevoked(run_uid, name) && !digests_.contains({run_uid, name});
+}
+
 bool Enrolments::IsRevoked(const std::string& run_uid,
                            const std::string& name) const {
   const auto names = revoked_.find(run_uid);
-  return names != revoked_.end() && names->second.contains(name);
+  if (names != revoked_.end() && names->second.contains(name)) return true;
+  const storage::v1::IdentitySet* const known = FindIdentity(run_uid, name);
+  return known != nullptr && HasRevokedToken(*known);
 }
 
 std::vector<std::string> Enrolments::RevokedNames(

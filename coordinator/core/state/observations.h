@@ -94,6 +94,11 @@ struct ObservedMember {
   std::deque<double> speeds;
   absl::Time speed_plan_time = absl::InfinitePast();
   double tokens_a_step = 0;  // By its newest contribution; 0: none came.
+  // Since its newest merged contribution: rounds that counted on it, for how
+  // long, and since when one does now; InfiniteFuture: none (data_lease.h).
+  int64_t idle_round_count = 0;
+  absl::Duration idle_duration;
+  absl::Time idle_since = absl::InfiniteFuture();
 };
 
 // A slot's plan for its next contribution to a fragment.

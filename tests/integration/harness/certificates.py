@@ -74,10 +74,11 @@ class Authority:
         shutil.copy(key, os.path.join(directory, "ca.key"))
         return made
 
-    def issue(self, common_name, days=2, dialled=False, uses=None):
+    def issue(self, common_name, days=2, dialled=False, uses=None, uri=None):
         """Issues a certificate; with `days` -1 it expired yesterday.
 
-        `uses`: the extended key usage, "" for none; None: the role's.
+        `uses`: the extended key usage, "" for none; None: the role's. `uri`: a
+        subject alternative name.
         """
         stem = "%d" % len(os.listdir(self._directory))
         cwd = self._directory
@@ -91,6 +92,8 @@ class Authority:
                 file.write("extendedKeyUsage=%s\n" % uses)
             if dialled:
                 file.write("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+            if uri:
+                file.write("subjectAltName=URI:%s\n" % uri)
         _openssl("x509", "-req", "-in", stem + ".csr", "-CA", "ca.pem",
                  "-CAkey", "ca.key", "-CAcreateserial", "-days", str(days),
                  "-out", stem + ".pem", "-extfile", stem + ".ext", cwd=cwd)

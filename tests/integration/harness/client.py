@@ -198,3 +198,12 @@ def error_of(call, *args, **kwargs):
     except grpc.RpcError as error:
         return protocols.ErrorDetails(error)
     raise AssertionError("the call succeeded: %s" % (result,))
+
+
+def error_or_none(call, *args, **kwargs):
+    """Calls, and returns the ErrorDetails of a failure; None: it succeeds."""
+    try:
+        call(*args, **kwargs)
+    except grpc.RpcError as error:
+        return protocols.ErrorDetails(error)
+    return None
