@@ -1,4 +1,4 @@
-// What becomes of the contributions of an island that an operator revokes.
+// The contributions of an island that an operator revokes.
 
 #include <cstdint>
 #include <vector>
