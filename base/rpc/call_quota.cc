@@ -16,14 +16,16 @@ CallQuota::Answer CallQuota::Start(absl::string_view certificate,
   if (uses_.size() >= kRememberedMax) RemoveIdle(now);
   Use& use = uses_[certificate];
   Forget(use, now);
-  // A part of a call is forgotten too: the bound holds whole calls.
-  if (use.open + use.given_up > kOpenMax - 1) {
+  // Calls are forgotten in parts, too.
+  if (use.open >= kOpenMax || use.given_up > kGivenUpMax - 1) {
     return ++use.refused_count % kRefusedMax == 0 ? Answer::kAbusive
                                                   : Answer::kRefused;
   }
   ++use.open;
   // While given-up calls are forgotten, a flood is admitted one by one.
-  if (use.open + use.given_up < kOpenMax / 2) use.refused_count = 0;
+  if (use.open < kOpenMax / 2 && use.given_up < kGivenUpMax / 2) {
+    use.refused_count = 0;
+  }
   return Answer::kAdmitted;
 }
 
@@ -33,7 +35,11 @@ void CallQuota::End(absl::string_view certificate, Outcome outcome,
   Use& use = uses_[certificate];
   Forget(use, now);
   --use.open;
-  if (outcome == Outcome::kGivenUp) ++use.given_up;
+  // A lost connection gives up all its calls at once: its caller must not wait
+  // longer for that.
+  if (outcome == Outcome::kGivenUp) {
+    use.given_up = std::min<double>(kGivenUpMax, use.given_up + 1);
+  }
 }
 
 size_t CallQuota::count() const {

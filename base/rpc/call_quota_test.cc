@@ -48,11 +48,23 @@ TEST(CallQuotaTest, OpenCallsAreBoundedForEachCertificate) {
 
 TEST(CallQuotaTest, GivenUpCallsAreForgottenSlowly) {
   CallQuota quota;
-  EXPECT_EQ(AdmittedOfFlood(quota, "a", 100'000, kBegin), CallQuota::kOpenMax);
+  EXPECT_EQ(AdmittedOfFlood(quota, "a", 100'000, kBegin),
+            CallQuota::kGivenUpMax);
   EXPECT_EQ(AdmittedOfFlood(quota, "a", 100'000, kBegin + absl::Seconds(1)),
             CallQuota::kForgottenPerSecond);
   EXPECT_EQ(AdmittedOfFlood(quota, "a", 100'000, kBegin + absl::Hours(1)),
-            CallQuota::kOpenMax);
+            CallQuota::kGivenUpMax);
+}
+
+TEST(CallQuotaTest, ALostConnectionDelaysItsCallerForSeconds) {
+  CallQuota quota;
+  for (int i = 0; i < CallQuota::kOpenMax; ++i) quota.Start("a", kBegin);
+  for (int i = 0; i < CallQuota::kOpenMax; ++i) {
+    quota.End("a", Outcome::kGivenUp, kBegin);
+  }
+  EXPECT_EQ(quota.Start("a", kBegin), Answer::kRefused);
+  const absl::Time later = kBegin + absl::Seconds(3);
+  EXPECT_EQ(AdmittedOfFlood(quota, "a", 1000, later), CallQuota::kGivenUpMax);
 }
 
 TEST(CallQuotaTest, ACallerThatGivesUpNowAndThenIsNotRefused) {
@@ -65,7 +77,7 @@ TEST(CallQuotaTest, ACallerThatGivesUpNowAndThenIsNotRefused) {
 
 TEST(CallQuotaTest, NamesTheAbusive) {
   CallQuota quota;
-  AdmittedOfFlood(quota, "a", CallQuota::kOpenMax, kBegin);
+  AdmittedOfFlood(quota, "a", CallQuota::kGivenUpMax, kBegin);
   for (int i = 1; i < CallQuota::kRefusedMax; ++i) {
     ASSERT_EQ(quota.Start("a", kBegin), Answer::kRefused) << i;
   }

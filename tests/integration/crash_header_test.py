@@ -23,6 +23,12 @@ HEADERS = [
     ("grpc-tags-bin", "A"),
     ("grpc-status-details-bin", "===="),
     ("x-garbage-bin", b"\0\xff\x80"),
+] + [
+    # Base64 of four bytes that are no message of these.
+    (name, "/////w") for name in (
+        "lb-cost-bin", "endpoint-load-metrics-bin", "grpc-server-stats-bin",
+        "grpc-trace-bin", "grpc-tags-bin", "grpc-status-details-bin")
+] + [
     ("x-envoy-peer-metadata", b"\xff"),
     ("grpc-previous-rpc-attempts", "x"),
     ("grpc-previous-rpc-attempts", "99999999999999999999"),
