@@ -106,6 +106,12 @@ std::string DescribeRounds(int64_t done_count, int64_t round_count) {
   return absl::StrCat(done_count, " of ", round_count);
 }
 
+std::string DescribeEvaluator(const v1::Evaluation& evaluation) {
+  return evaluation.island_id().empty()
+             ? ""
+             : absl::StrCat(", by ", evaluation.island_id());
+}
+
 std::string DescribeKept(const v1::Pin& pin) {
   if (pin.keep_bytes_max() == 0) return "no contributions";
   std::string text = absl::StrCat(FormatBytes(pin.kept_bytes()), " of ",
@@ -272,7 +278,8 @@ std::string DescribeEvent(const v1::RunEvent& event,
     case v1::RunEvent::kEvaluated:
       text = absl::StrCat("version ", event.evaluated().version(),
                           " evaluated: validation loss ",
-                          FormatLoss(event.evaluated().loss()));
+                          FormatLoss(event.evaluated().loss()),
+                          DescribeEvaluator(event.evaluated()));
       break;
     case v1::RunEvent::kContributionsRefused:
       text = DescribeRefused(event.contributions_refused());

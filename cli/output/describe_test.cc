@@ -89,6 +89,19 @@ TEST(DescribeTest, TellsRoundsOfThoseThatWerePlanned) {
   EXPECT_EQ(DescribeRounds(12, 0), "12");
 }
 
+TEST(DescribeTest, AnEvaluationNamesItsIslandIfThatIsKnown) {
+  v1::RunEvent event;
+  event.mutable_evaluated()->set_version(8);
+  event.mutable_evaluated()->set_loss(2.5);
+  EXPECT_THAT(DescribeEvent(event, Schedule(30, 0)),
+              Not(HasSubstr(", by ")));
+  event.mutable_evaluated()->set_island_id("attic");
+  EXPECT_THAT(DescribeEvent(event, Schedule(30, 0)),
+              HasSubstr("version 8 evaluated"));
+  EXPECT_THAT(DescribeEvent(event, Schedule(30, 0)),
+              HasSubstr(", by attic"));
+}
+
 TEST(DescribeTest, TellsTokensAsAShareOfTheirBudget) {
   EXPECT_EQ(DescribeTokens(1234, Schedule(3, 0)), "1,234");
   EXPECT_EQ(DescribeTokens(1234, Schedule(0, 5000)), "1,234 of 5,000 (24.7 %)");

@@ -447,11 +447,15 @@ absl::Status RunMachine::Take(const event::Progress& progress,
         state_.fragments().empty() ? 0 : state_.fragments()[0].newest.version();
     if (evaluation.version() > newest ||
         evaluation.commit_seq() > state_.commit_seq() ||
-        state_.IsEvaluated(evaluation.version())) {
+        state_.IsEvaluated(evaluation.version()) ||
+        !state_.IsAskedToEvaluate(*state_.FindMember(island.island_id),
+                                  evaluation.version())) {
       continue;
     }
     storage::v1::Record record;
-    *record.mutable_evaluated()->mutable_evaluation() = evaluation;
+    v1::Evaluation& kept = *record.mutable_evaluated()->mutable_evaluation();
+    kept = evaluation;
+    kept.set_island_id(island.island_id);
     Emit(std::move(record));
   }
   return absl::OkStatus();

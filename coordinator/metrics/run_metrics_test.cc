@@ -301,7 +301,7 @@ TEST_F(RunValuesTest, LossesAreThoseOfPresentIslandsAndOfTheNewestEvaluation) {
   ASSERT_TRUE(run_.Leave("b").ok());
   EXPECT_EQ(Read().train_loss, 2);
   run_.Settle();
-  ASSERT_TRUE(run_.Evaluate("a", 1, 7).ok());
+  ASSERT_TRUE(run_.Evaluate("a", 2, 7).ok());
   EXPECT_EQ(Read().validation_loss, 7);
 }
 

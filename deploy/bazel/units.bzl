@@ -499,6 +499,7 @@ UNITS = {
         "decisions_test": "//coordinator/core/rounds:slot_plans //coordinator/core/rounds:weights //coordinator/core/state:outcome_table",
         "deleted_runs": "//proto:coordinator_records_proto //proto:plan_proto //proto:server_service_proto",
         "deleted_runs_test": ":deleted_runs",
+        "evaluations_test": "//coordinator/core/outputs:plans //coordinator/core/testing:run_simulation_fixture //proto:coordinator_records_proto //proto:plan_proto",
         "held_round_test": "//base/time:proto_time //coordinator/core/spec:validate_spec //coordinator/core/testing:run_simulation_fixture :run_queries",
         "log_history": "//base/codec:sha256 //base/status //proto:coordinator_records_proto //proto:run_proto",
         "log_history_test": ":log_history",

@@ -12,7 +12,6 @@ from harness import client
 from harness import cluster as cluster_module
 from harness import damage
 from harness import gated
-from harness import python_island
 from harness import run_file
 from harness import wait
 
@@ -22,33 +21,7 @@ VOLUNTEERS = ["v0", "v1", "v2"]
 TRIES = 8  # Beyond every limit of one island.
 
 
-class _SeenBy:
-    """A cluster for python_island.Member, with the island's certificate."""
-
-    def __init__(self, test, certificate):
-        self._test = test
-        self._certificate = certificate
-        self._clients = {}
-
-    def client(self, address):
-        if address not in self._clients:
-            self._clients[address] = self._test.caller(address,
-                                                       self._certificate)
-        return self._clients[address]
-
-    def dialled_by(self, who):
-        return self._test.cluster.dialled_by(who)
-
-    @property
-    def runs(self):
-        return self.client(
-            self._test.cluster.coordinator_address).service("RunService")
-
-
 class UndecidedTest(gated.GatedTest):
-
-    def member(self, certificate, name):
-        return python_island.Member(_SeenBy(self, certificate), "run", name)
 
     def start_paused(self):
         """A paused run; a member for each volunteer, with its certificate."""

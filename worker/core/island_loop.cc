@@ -418,8 +418,10 @@ void IslandLoop::SettleRecovery() {
 void IslandLoop::NoteOpenRounds() {
   for (const v1::OpenRound& open : plan_.open_rounds()) {
     if (open.fragment() != 0) continue;
-    evaluators_[open.version() + 1] = {View().SlotIndex(open),
-                                       open.slot_count()};
+    evaluators_[open.version() + 1] =
+        open.evaluator_count() > 0
+            ? Evaluator{open.evaluator_index(), open.evaluator_count()}
+            : Evaluator{View().SlotIndex(open), open.slot_count()};
   }
   while (evaluators_.size() > kEvaluatorCountMax) {
     evaluators_.erase(evaluators_.begin());

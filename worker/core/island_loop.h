@@ -126,7 +126,7 @@ class IslandLoop {
     std::vector<Part> parts;
   };
   struct Evaluator {
-    int32_t index = -1;  // This slot's index in the open round; -1: not in it.
+    int32_t index = -1;  // This slot's among those that take turns; -1: none.
     int32_t count = 0;
   };
 

@@ -243,6 +243,29 @@ TEST_F(IslandLoopTest, EvaluatesWhenItIsItsTurn) {
   EXPECT_EQ(Trace(2), "pull f0 v2; begin_round");
 }
 
+TEST_F(IslandLoopTest, TheCoordinatorMayGiveTheTurnsToOtherIslands) {
+  auto& evaluation = *join_.mutable_run()->mutable_spec()->mutable_evaluation();
+  evaluation.set_every_round_count(1);
+  const auto open = [this](int32_t index) {
+    Open(0);
+    v1::OpenRound& told = *plan_.mutable_open_rounds()->rbegin();
+    told.set_evaluator_count(1);
+    told.set_evaluator_index(index);
+  };
+  open(-1);
+  Join();
+  Trace();
+  Commit(0);
+  open(0);
+  Publish();
+  EXPECT_EQ(Trace(2), "pull f0 v1; begin_round") << "no turn";
+  Trace();
+  Commit(0);
+  open(0);
+  Publish();
+  EXPECT_EQ(Trace(3), "pull f0 v2; evaluate v2; begin_round");
+}
+
 TEST_F(IslandLoopTest, EvaluatesTheLastVersionBeforeItFinishes) {
   Schedule().set_round_count(1);
   auto& evaluation = *join_.mutable_run()->mutable_spec()->mutable_evaluation();

@@ -109,7 +109,8 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
     fields.Add(
         "validation loss",
         absl::StrCat(FormatLoss(state.evaluation().loss()),
-                     " nats a token, version ", state.evaluation().version()));
+                     " nats a token, version ", state.evaluation().version(),
+                     DescribeEvaluator(state.evaluation())));
   }
   if (state.has_training_loss()) {
     fields.Add("training loss", FormatLoss(state.training_loss()));

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/layout/run_timing.h"
 #include "base/status/cut_utf8.h"
@@ -35,6 +36,19 @@ v1::OpenRound SharedOpenRound(const v1::OpenRound& open) {
   }
   shared.set_step_count_sum(step_count_sum);
   return shared;
+}
+
+// Tells the island of `slot` its turn to evaluate what `open` makes.
+void AddEvaluator(const RunState& state, const v1::OpenRound& open,
+                  int32_t slot, v1::OpenRound& told) {
+  const std::vector<int32_t> evaluators = state.ListEvaluators(open);
+  const auto at =
+      std::lower_bound(evaluators.begin(), evaluators.end(), slot);
+  told.set_evaluator_count(static_cast<int32_t>(evaluators.size()));
+  told.set_evaluator_index(
+      at == evaluators.end() || *at != slot
+          ? -1
+          : static_cast<int32_t>(at - evaluators.begin()));
 }
 
 void AddSlot(const v1::OpenRound& open, int32_t slot, v1::OpenRound& told) {
@@ -170,7 +184,9 @@ void AddIsland(const RunState& state, const Observations& observed,
   plan.set_slot(slot);
   plan.set_island_epoch(state.members()[slot].record.island_epoch());
   for (v1::OpenRound& open : *plan.mutable_open_rounds()) {
-    AddSlot(state.fragments()[open.fragment()].open, slot, open);
+    const v1::OpenRound& whole = state.fragments()[open.fragment()].open;
+    AddSlot(whole, slot, open);
+    if (open.fragment() == 0) AddEvaluator(state, whole, slot, open);
   }
   plan.clear_outcomes();
   for (v1::ContributionOutcome& outcome : state.outcomes().Newest(slot)) {

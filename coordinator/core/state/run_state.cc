@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/layout/digest.h"
 #include "base/layout/encoded_layout.h"
 #include "base/layout/exchange.h"
@@ -312,6 +313,7 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
   fragment->newest.set_version(commit.version());
   fragment->newest.set_commit_seq(commit.commit_seq());
   *fragment->newest.mutable_digest() = commit.digest();
+  if (commit.fragment() == 0) NoteEvaluators(fragment->open);
   fragment->phase = RoundPhase::kIdle;
   fragment->attempt = 0;
   fragment->open.Clear();
@@ -430,6 +432,64 @@ void RunState::NoteRefusal(const v1::ContributionOutcome& outcome,
       commit_seq_ + rounds * std::max<int64_t>(1, commits_a_round);
 }
 
+std::vector<int32_t> RunState::ListEvaluators(const v1::OpenRound& open) const {
+  std::vector<int32_t> asked;
+  std::vector<int32_t> trusted;
+  for (const v1::SlotPlan& plan : open.slots()) {
+    if (plan.slot() < 0 || plan.slot() >= members_.size()) continue;
+    asked.push_back(plan.slot());
+    if (!members_[plan.slot()].enrolled()) trusted.push_back(plan.slot());
+  }
+  if (!trusted.empty()) return trusted;
+  for (const Member& member : members_) {
+    if (member.present() && !member.enrolled()) {
+      trusted.push_back(member.record.slot());
+    }
+  }
+  return trusted.empty() ? asked : trusted;
+}
+
+void RunState::NoteEvaluators(const v1::OpenRound& open) {
+  evaluator_slots_ = ListEvaluators(open);
+  if (evaluator_slots_.empty()) return;
+  const int64_t version = open.version() + 1;
+  const auto count = static_cast<int64_t>(evaluator_slots_.size());
+  evaluator_by_version_[version] = evaluator_slots_[version % count];
+  if (evaluator_by_version_.size() > kEvaluationsMax) {
+    evaluator_by_version_.erase(evaluator_by_version_.begin());
+  }
+}
+
+bool RunState::IsAskedToEvaluate(const Member& member, int64_t version) const {
+  const int32_t slot = member.record.slot();
+  if (version < 1) return false;
+  if (evaluator_by_version_.empty()) {
+    return !member.enrolled() ||
+           std::none_of(members_.begin(), members_.end(), [](const Member& m) {
+             return m.present() && !m.enrolled();
+           });
+  }
+  const auto asked = evaluator_by_version_.find(version);
+  if (asked != evaluator_by_version_.end() && asked->second == slot) {
+    return true;
+  }
+  if (!IsAsync(spec().schedule())) return false;
+  const auto at =
+      std::find(evaluator_slots_.begin(), evaluator_slots_.end(), slot);
+  if (at == evaluator_slots_.end()) return false;
+  const auto count = static_cast<int64_t>(evaluator_slots_.size());
+  const int64_t every =
+      std::max<int64_t>(1, spec().evaluation().every_round_count());
+  int64_t last = 0;
+  for (const auto& [evaluated, evaluation] : evaluations_) {
+    if (evaluation.island_id() == member.record.island_id()) last = evaluated;
+  }
+  // The newest period, up to the version's, that is the slot's turn.
+  const int64_t index = at - evaluator_slots_.begin();
+  const int64_t period = version / every;
+  return period - (period + count - index) % count > last / every;
+}
+
 void RunState::ApplyEvaluated(const v1::Evaluation& evaluation,
                               absl::Time time) {
   evaluations_[evaluation.version()] = evaluation;
@@ -500,6 +560,11 @@ std::string RunState::DebugString() const {
     absl::StrAppend(&text, evaluation.DebugString());
   }
   absl::StrAppend(&text, "evaluations from ", evaluations_begin_, "\n");
+  for (const auto& [version, slot] : evaluator_by_version_) {
+    absl::StrAppend(&text, "evaluator of ", version, ": ", slot, "\n");
+  }
+  absl::StrAppend(&text, "evaluators ", absl::StrJoin(evaluator_slots_, ","),
+                  "\n");
   for (const auto* points :
        {&loss_points_, &norm_points_, &evaluation_points_}) {
     absl::StrAppend(&text, points->size(), " points\n");

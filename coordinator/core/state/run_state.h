@@ -187,6 +187,17 @@ class RunState {
     return pins_;
   }
 
+  // --- Evaluations ---
+  // The slots that take turns to evaluate the version that `open`, of fragment
+  // 0, makes, in order. A join token says nothing of who holds it, so they are
+  // the slots of `open` without a token; if it has none, those of all present
+  // members without a token; otherwise all of `open`.
+  std::vector<int32_t> ListEvaluators(const v1::OpenRound& open) const;
+  // True if the member was asked to evaluate the version, which exists. Async
+  // islands evaluate what they hold in their turn: at most one version in as
+  // many periods (EvaluationSpec.every_round_count) as islands take turns.
+  bool IsAskedToEvaluate(const Member& member, int64_t version) const;
+
   // --- History ---
   // Also true of versions older than the newest kEvaluationsMax known ones.
   bool IsEvaluated(int64_t version) const {
@@ -224,6 +235,8 @@ class RunState {
                               absl::Time time);
   absl::Status ApplyAborted(const storage::v1::RoundAborted& body,
                             absl::Time time);
+  // `open` was committed: notes who evaluates what it made.
+  void NoteEvaluators(const v1::OpenRound& open);
   void ApplyEvaluated(const v1::Evaluation& evaluation, absl::Time time);
   void ApplyOutcome(const v1::ContributionOutcome& outcome, absl::Time time);
   // Elastic runs: what an outcome means for whether its island sits out.
@@ -259,6 +272,10 @@ class RunState {
 
   std::map<std::string, storage::v1::PinSnapshot> pins_;
 
+  // The slot that was asked to evaluate it, by version: the newest
+  // kEvaluationsMax of fragment 0. Empty after an older program's snapshot.
+  std::map<int64_t, int32_t> evaluator_by_version_;
+  std::vector<int32_t> evaluator_slots_;  // The newest round's.
   std::map<int64_t, v1::Evaluation> evaluations_;  // By version; the newest.
   int64_t evaluations_begin_ = 0;  // Smaller versions count as evaluated.
   std::deque<v1::MetricPoint> loss_points_;

@@ -92,6 +92,11 @@ storage::v1::RunSnapshot RunState::ToSnapshot() const {
     *snapshot.add_evaluations() = evaluation;
   }
   snapshot.set_evaluations_begin(evaluations_begin_);
+  for (const int32_t slot : evaluator_slots_) {
+    snapshot.add_evaluator_slots(slot);
+  }
+  snapshot.mutable_evaluator_by_version()->insert(
+      evaluator_by_version_.begin(), evaluator_by_version_.end());
   for (const auto& point : loss_points_) *snapshot.add_loss_points() = point;
   for (const auto& point : norm_points_) *snapshot.add_norm_points() = point;
   for (const auto& point : evaluation_points_) {
@@ -178,6 +183,10 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
     evaluations_[evaluation.version()] = evaluation;
   }
   evaluations_begin_ = snapshot.evaluations_begin();
+  evaluator_slots_.assign(snapshot.evaluator_slots().begin(),
+                          snapshot.evaluator_slots().end());
+  evaluator_by_version_.insert(snapshot.evaluator_by_version().begin(),
+                               snapshot.evaluator_by_version().end());
   loss_points_.assign(snapshot.loss_points().begin(),
                       snapshot.loss_points().end());
   norm_points_.assign(snapshot.norm_points().begin(),

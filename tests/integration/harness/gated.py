@@ -8,6 +8,7 @@ from harness import certificates
 from harness import client
 from harness import cluster as cluster_module
 from harness import processes
+from harness import python_island
 
 
 class Security:
@@ -43,6 +44,29 @@ class Security:
     @property
     def credentials(self):
         return self.certificate(self.issue("operator", "test")).credentials
+
+
+class _SeenBy:
+    """A cluster as the holder of a certificate sees it."""
+
+    def __init__(self, test, certificate):
+        self._test = test
+        self._certificate = certificate
+        self._clients = {}
+
+    def client(self, address):
+        if address not in self._clients:
+            self._clients[address] = self._test.caller(address,
+                                                       self._certificate)
+        return self._clients[address]
+
+    def dialled_by(self, who):
+        return self._test.cluster.dialled_by(who)
+
+    @property
+    def runs(self):
+        return self.client(
+            self._test.cluster.coordinator_address).service("RunService")
 
 
 class GatedTest(cluster_module.IntegrationTest):
@@ -104,3 +128,8 @@ class GatedTest(cluster_module.IntegrationTest):
         made = client.Client(address, certificate.credentials)
         self.addCleanup(made.close)
         return made
+
+    def member(self, certificate, island_id, run_id="run"):
+        """An island in Python with its own certificate."""
+        return python_island.Member(_SeenBy(self, certificate), run_id,
+                                    island_id)
