@@ -113,8 +113,8 @@ absl::Status Serve(const Flags& flags, StopSignals& signals) {
                    RocksDbStore::Open(flags.data_dir));
   EventLoop::Spec loop_spec;
   loop_spec.store = store.get();
-  loop_spec.on_serving = [&health](bool serving) {
-    health.SetStoring(serving);
+  loop_spec.on_refusal = [&health](const absl::Status& refusal) {
+    health.SetRefusal(refusal);
   };
   loop_spec.metrics = runs.get();
   loop_spec.fsync_seconds = &MakeFsyncHistogram(metrics);

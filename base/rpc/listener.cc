@@ -1,13 +1,12 @@
 #include "base/rpc/listener.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/host_port/host_port.h"
+#include "base/metrics/connection_metrics.h"
 #include "base/rpc/call_metrics.h"
 #include "base/rpc/frames.h"
 #include "base/rpc/grpc_library.h"
@@ -87,18 +86,6 @@ void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
 }
 
-// As many connections as descriptors allow: each takes two.
-net::Places::Limits FindLimits() {
-  rlimit limit = {};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  const int spare = static_cast<int>(
-      std::min<rlim_t>(limit.rlim_cur, 4 * kConnectionCountMax) / 4);
-  net::Places::Limits limits;
-  limits.count_max = std::clamp(spare, 4, kConnectionCountMax);
-  limits.stranger_max = std::min(limits.count_max / 2, kStrangerCountMax);
-  return limits;
-}
-
 }  // namespace
 
 absl::Status CheckListener(const ListenerOptions& options) {
@@ -133,8 +120,13 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
   ASSIGN_OR_RETURN(server->listener_,
                    net::BoundedListener::Listen(
                        {.address = host_port,
-                        .limits = FindLimits(),
+                        .limits = {.count_max = kConnectionCountMax,
+                                   .stranger_max = kStrangerCountMax},
                         .first_bytes_max = spec.handshake_timeout}));
+  if (spec.metrics != nullptr) {
+    server->connection_metrics_ = MakeConnectionMetrics(server->listener_);
+    spec.metrics->Add(server->connection_metrics_);
+  }
   server->guard_ = std::make_shared<CallGuard>(server->listener_);
   ASSIGN_OR_RETURN(auto credentials,
                    MakeCredentials(spec.listener, server->guard_));

@@ -162,13 +162,13 @@ TEST_F(HealthTest, IsReadyOnceItsPortsAreOpen) {
   EXPECT_TRUE(Serves());
 }
 
-TEST_F(HealthTest, IsNotReadyWhileTheStoreFails) {
+TEST_F(HealthTest, IsNotReadyWhileItRefusesChanges) {
   Health health(metrics_);
   health.SetListeners(listeners_.get());
-  health.SetStoring(false);
+  health.SetRefusal(absl::UnavailableError("the disk fails"));
   EXPECT_THAT(WaitsFor(), HasSubstr("disk"));
   EXPECT_FALSE(Serves());
-  health.SetStoring(true);
+  health.SetRefusal(absl::OkStatus());
   EXPECT_TRUE(metrics_.ready().ok());
   EXPECT_TRUE(Serves());
 }
@@ -177,7 +177,7 @@ TEST_F(HealthTest, StaysNotReadyOnceItStops) {
   Health health(metrics_);
   health.SetListeners(listeners_.get());
   health.SetStopping();
-  health.SetStoring(true);
+  health.SetRefusal(absl::OkStatus());
   EXPECT_THAT(WaitsFor(), HasSubstr("stopping"));
   EXPECT_FALSE(Serves());
 }

@@ -209,7 +209,7 @@ UNITS = {
         "chunk_sizer": "",
         "chunk_sizer_test": ":chunk_sizer",
         "island_ca_test": "//base/identity //base/rpc/certificates:authority //base/rpc/certificates:revocation_list //base/rpc/certificates:tls //base/status //proto:run_service_grpc :authorization :call :channel :listener",
-        "listener": "//base/host_port //base/metrics //base/net:bounded_listener //base/rpc/certificates:tls //base/status :call_guard :call_metrics :channel :server_credentials @grpc//:grpc++ @grpc//:grpc++_reflection",
+        "listener": "//base/host_port //base/metrics //base/metrics:connection_metrics //base/net:bounded_listener //base/rpc/certificates:tls //base/status :call_guard :call_metrics :channel :server_credentials @grpc//:grpc++ @grpc//:grpc++_reflection @prometheus_cpp",
         "listener_test": "//base/rpc/certificates:authority //base/rpc/certificates:x509 //base/rpc/testing:health //base/rpc/testing:test_certificates //base/status:refusal //proto:run_service_grpc :authorization :call :channel :listener @grpc//:grpc++",
         "proxy_channel_test": "//base/host_port/testing:connect_proxy //base/host_port:proxy //base/random_id //base/rpc/testing:health //base/rpc/testing:test_certificates :channel :listener",
         "retry": "//base/codec:bits //base/status:refusal",
