@@ -38,7 +38,7 @@ class Places {
 
   struct Added {
     Id id = 0;
-    std::string key;          // Of the address that it counts for.
+    std::string key;          // The address that it counts for.
     std::optional<Id> ended;  // Must be closed: it has no place any longer.
   };
   // Adds a stranger. `address_bytes` as of ToAddressBytes; empty: it counts by

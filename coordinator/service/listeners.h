@@ -77,7 +77,8 @@ class Listeners {
 };
 
 // Shows to callers and probes whether the coordinator serves: gRPC's health on
-// every port, and /readyz of the metrics port. Both always say the same.
+// every port, and /readyz of the metrics port. Both say the same, but for a port
+// that does not answer (net::PortWatch), which /readyz alone can tell.
 //
 // It serves while its ports are open, it accepts changes, and it was not told to
 // stop. Thread-safe.
