@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
@@ -29,12 +30,14 @@
 #include "base/failpoint/failpoint.h"
 #include "base/flags/flags.h"
 #include "base/flags/program_flags.h"
+#include "base/host_port/host_port.h"
 #include "base/io/own_file.h"
 #include "base/io/posix_file_system.h"
 #include "base/io/private_directory.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
 #include "base/metrics/metrics_listener.h"
+#include "base/net/port_watch.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
 #include "base/status/annotate.h"
@@ -113,8 +116,8 @@ absl::Status Serve(const Flags& flags, StopSignals& signals) {
                    RocksDbStore::Open(flags.data_dir));
   EventLoop::Spec loop_spec;
   loop_spec.store = store.get();
-  loop_spec.on_serving = [&health](bool serving) {
-    health.SetStoring(serving);
+  loop_spec.on_refusal = [&health](const absl::Status& refusal) {
+    health.SetRefusal(refusal);
   };
   loop_spec.metrics = runs.get();
   loop_spec.fsync_seconds = &MakeFsyncHistogram(metrics);
@@ -150,10 +153,21 @@ absl::Status Serve(const Flags& flags, StopSignals& signals) {
     std::printf("its %s port is %s\n", port.name.c_str(), port.address.c_str());
   }
   std::fflush(stdout);
+  net::PortWatch::Spec watch_spec;
+  for (const Listeners::Port& port : listeners->ports()) {
+    ASSIGN_OR_RETURN(watch_spec.addresses.emplace_back(),
+                     ParseHostPort(port.address));
+  }
+  watch_spec.has_tls = !listeners_spec.security.tls.empty();
+  watch_spec.on_change = [&metrics](const absl::Status& fault) {
+    metrics.SetFault(fault);
+  };
+  auto watch = std::make_unique<net::PortWatch>(std::move(watch_spec));
 
   signals.Started();
   while (!signals.WaitFor(absl::Hours(1))) {
   }
+  watch.reset();
   health.SetStopping();
   loop->Stop();
   signer->Stop();

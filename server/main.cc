@@ -15,6 +15,7 @@
 #include "base/failpoint/failpoint.h"
 #include "base/flags/flags.h"
 #include "base/flags/program_flags.h"
+#include "base/host_port/host_port.h"
 #include "base/io/own_file.h"
 #include "base/io/posix_file_system.h"
 #include "base/io/private_directory.h"
@@ -23,6 +24,7 @@
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
 #include "base/metrics/metrics_listener.h"
+#include "base/net/port_watch.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
 #include "base/obs/signals.h"
@@ -210,6 +212,13 @@ absl::Status Run(const Flags& flags, StopSignals& signals) {
     RETURN_IF_ERROR(
         WritePortFile(flags.port_file, absl::StrCat(server->port())));
   }
+  ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(server->address()));
+  auto watch = std::make_unique<net::PortWatch>(net::PortWatch::Spec{
+      .addresses = {address},
+      .has_tls = !flags.security.tls.empty(),
+      .on_change = [&metrics](const absl::Status& fault) {
+        metrics.SetFault(fault);
+      }});
   signals.Started();
   while (!signals.IsStopping()) {
     const absl::Status ended = server->WaitForEnd(absl::Milliseconds(200));
@@ -218,6 +227,7 @@ absl::Status Run(const Flags& flags, StopSignals& signals) {
       return ended;
     }
   }
+  watch.reset();
   return server->Drain(absl::Now() + kDrainMax);
 }
 

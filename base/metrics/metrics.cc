@@ -63,9 +63,14 @@ void Metrics::SetReady(absl::Status ready) {
   ready_ = std::move(ready);
 }
 
+void Metrics::SetFault(absl::Status fault) {
+  MutexLock lock(&mutex_);
+  fault_ = std::move(fault);
+}
+
 absl::Status Metrics::ready() const {
   MutexLock lock(&mutex_);
-  return ready_;
+  return ready_.ok() ? fault_ : ready_;
 }
 
 std::vector<MetricFamily> Metrics::Collect() const {

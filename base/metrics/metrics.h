@@ -45,6 +45,8 @@ class Metrics {
   // OK once the program serves; the message says what it waits for. Initially
   // UNAVAILABLE, "starting".
   void SetReady(absl::Status ready);
+  // A fault that makes the program not ready, whatever SetReady says; OK: none.
+  void SetFault(absl::Status fault);
   absl::Status ready() const;
 
   // All families, sorted by name. Two families of one name become one.
@@ -57,6 +59,7 @@ class Metrics {
   std::vector<std::weak_ptr<prometheus::Collectable>> sources_
       ABSL_GUARDED_BY(mutex_);
   absl::Status ready_ ABSL_GUARDED_BY(mutex_);
+  absl::Status fault_ ABSL_GUARDED_BY(mutex_);
 };
 
 // --- For collectables --------------------------------------------------------

@@ -3,7 +3,8 @@
 //   GET /metrics           the metrics: OpenMetrics if Accept prefers it,
 //                          else Prometheus text
 //   GET /livez, /healthz   200 "ok" while the process answers
-//   GET /readyz            200 "ok", or 503 with what the program waits for
+//   GET /readyz            200 "ok", or 503 with what the program waits for, or
+//                          which of its ports does not answer
 //
 // HEAD is answered as GET. Any other method gets 405, any other path 404, a
 // body is refused. The port is open to anyone who reaches it, so connections

@@ -39,6 +39,10 @@ TEST(MetricsTest, IsNotReadyUntilToldAndSaysWhatItWaitsFor) {
   metrics.SetReady(absl::OkStatus());
   EXPECT_TRUE(metrics.ready().ok());
   EXPECT_EQ(Find(metrics, "atoll_ready").metric.at(0).gauge.value, 1);
+  metrics.SetFault(absl::UnavailableError("deaf"));
+  EXPECT_EQ(metrics.ready().message(), "deaf");
+  metrics.SetFault(absl::OkStatus());
+  EXPECT_TRUE(metrics.ready().ok());
   metrics.SetReady(absl::UnavailableError("drains"));
   EXPECT_EQ(metrics.ready().message(), "drains");
   EXPECT_EQ(Find(metrics, "atoll_ready").metric.at(0).gauge.value, 0);

@@ -1,7 +1,5 @@
 #include "base/rpc/listener.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <mutex>
 #include <set>
@@ -9,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/host_port/host_port.h"
+#include "base/metrics/connection_metrics.h"
 #include "base/rpc/call_metrics.h"
 #include "base/rpc/caller_check.h"
 #include "base/rpc/frames.h"
@@ -94,18 +93,6 @@ std::vector<std::string> ServiceNames(
   return {names.begin(), names.end()};
 }
 
-// As many connections as descriptors allow: each takes two.
-net::Places::Limits FindLimits() {
-  rlimit limit = {};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  const int spare = static_cast<int>(
-      std::min<rlim_t>(limit.rlim_cur, 4 * kConnectionCountMax) / 4);
-  net::Places::Limits limits;
-  limits.count_max = std::clamp(spare, 4, kConnectionCountMax);
-  limits.stranger_max = std::min(limits.count_max / 2, kStrangerCountMax);
-  return limits;
-}
-
 }  // namespace
 
 absl::Status CheckListener(const ListenerOptions& options) {
@@ -140,8 +127,13 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
   ASSIGN_OR_RETURN(server->listener_,
                    net::BoundedListener::Listen(
                        {.address = host_port,
-                        .limits = FindLimits(),
+                        .limits = {.count_max = kConnectionCountMax,
+                                   .stranger_max = kStrangerCountMax},
                         .first_bytes_max = spec.handshake_timeout}));
+  if (spec.metrics != nullptr) {
+    server->connection_metrics_ = MakeConnectionMetrics(server->listener_);
+    spec.metrics->Add(server->connection_metrics_);
+  }
   std::shared_ptr<CallerCheck> check;
   std::shared_ptr<grpc::ServerCredentials> credentials =
       grpc::InsecureServerCredentials();

@@ -33,6 +33,7 @@
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "prometheus/collectable.h"
 
 namespace atl::rpc {
 
@@ -72,7 +73,7 @@ class RpcServer {
     // begins only after TLS. Not shorter for the first byte: a client without
     // a call in progress may leave a new connection alone between two attempts.
     absl::Duration handshake_timeout = absl::Seconds(20);
-    // Counts the calls; null: nothing does. Must outlive the server.
+    // Counts calls and connections; null: nothing does. Must outlive the server.
     Metrics* metrics = nullptr;
     // Time without traffic before a ping.
     absl::Duration keepalive_time = absl::Seconds(20);
@@ -108,6 +109,7 @@ class RpcServer {
 
   // Accepts connections and hands them to gRPC, which does all else.
   std::shared_ptr<net::BoundedListener> listener_;
+  std::shared_ptr<prometheus::Collectable> connection_metrics_;
   std::unique_ptr<CallGuard> guard_;
   std::unique_ptr<grpc::Service> reflection_;
   // Under TLS, what stands for the services.

@@ -24,6 +24,7 @@
 #include "base/host_port/host_port.h"
 #include "base/identity/identity.h"
 #include "base/metrics/metrics.h"
+#include "base/net/port_watch.h"
 #include "base/net/socket.h"
 #include "base/obs/version.h"
 #include "base/rpc/certificates/authority.h"
@@ -653,6 +654,12 @@ TEST_F(GateTest, GarbageClosesTheConnection) {
          recv(fd.get(), bytes, sizeof(bytes), 0) > 0) {
   }
   EXPECT_TRUE(CheckToken().ok());
+}
+
+TEST_F(GateTest, AWatchSeesThatItsPortAnswers) {
+  const absl::Status status =
+      net::CheckPort(Address(), /*has_tls=*/true, Long());
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(GateTest, ASilentClientIsClosed) { EXPECT_TRUE(IsClosed(DialRaw())); }

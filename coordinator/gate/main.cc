@@ -28,6 +28,7 @@
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
 #include "base/metrics/metrics_listener.h"
+#include "base/net/port_watch.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
 #include "base/obs/signals.h"
@@ -187,10 +188,17 @@ absl::Status Serve(Flags flags, StopSignals& signals) {
               JoinHostPort(listen.host, address.port).c_str());
   std::fflush(stdout);
   metrics.SetReady(absl::OkStatus());
+  auto watch = std::make_unique<net::PortWatch>(net::PortWatch::Spec{
+      .addresses = {address},
+      .has_tls = true,
+      .on_change = [&metrics](const absl::Status& fault) {
+        metrics.SetFault(fault);
+      }});
 
   signals.Started();
   while (!signals.WaitFor(absl::Hours(1))) {
   }
+  watch.reset();
   metrics.SetReady(absl::UnavailableError("stopping"));
   listener->Drain(kStopGrace);
   stop.request_stop();  // Ends the calls that are left.

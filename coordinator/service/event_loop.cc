@@ -154,6 +154,7 @@ void LogReasons(const std::vector<std::string>& reasons) {
 absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Start(const Spec& spec) {
   std::unique_ptr<EventLoop> loop(new EventLoop(spec));
   RETURN_IF_ERROR(loop->Recover());
+  loop->ShowRefusal();
   loop->thread_ = std::thread([raw = loop.get()] { raw->Run(); });
   if (spec.metrics != nullptr) {
     spec.metrics->SetSource([raw = loop.get()](RunMetrics::Take take) {
@@ -314,14 +315,21 @@ void EventLoop::Look() {
 }
 
 void EventLoop::SetFailure(const absl::Status& failure) {
-  const bool had_failed = !failure_.ok();
   if (failure != failure_) {
     LOG(ERROR) << "cannot store the newest decisions: " << failure
                << "; they were not sent; will try again";
   }
   failure_ = failure;
   recovery_time_ = Now() + spec_.recovery_period;
-  if (!had_failed && spec_.on_serving) spec_.on_serving(false);
+  ShowRefusal();
+}
+
+void EventLoop::ShowRefusal() {
+  const absl::Status refusal =
+      failure_.ok() ? coordinator_->CheckWritable() : CannotStore(failure_);
+  if (refusal == shown_refusal_) return;
+  shown_refusal_ = refusal;
+  if (spec_.on_refusal) spec_.on_refusal(refusal);
 }
 
 void EventLoop::TryToRecover() {
@@ -339,7 +347,7 @@ void EventLoop::TryToRecover() {
     all.changed_runs.insert(watch.run_id);
   }
   Publish(all);
-  if (spec_.on_serving) spec_.on_serving(true);
+  ShowRefusal();
 }
 
 void EventLoop::RunBatch(std::deque<Event> batch) {
@@ -373,6 +381,7 @@ void EventLoop::RunBatch(std::deque<Event> batch) {
   }
   if (spec_.metrics != nullptr) spec_.metrics->Count(effects);
   Publish(effects);
+  ShowRefusal();
   for (Event& event : batch) event.answer(absl::OkStatus());
 }
 

@@ -71,9 +71,10 @@ class EventLoop {
     size_t streams_a_caller_max = 4;
     // Time between two attempts to recover from a failed append.
     absl::Duration recovery_period = absl::Seconds(1);
-    // Called on the thread: with false once an append has failed, with true
-    // once the core is rebuilt. Not called for the start.
-    std::function<void(bool serving)> on_serving;
+    // Called when it changes whether the coordinator accepts changes, with the
+    // refusal that callers get: the store takes no records, or the log is an
+    // older copy or damaged. OK at first. On the thread, or within Start.
+    std::function<void(const absl::Status& refusal)> on_refusal;
     // Counts the durable batches, and asks the loop for the present values;
     // null: nothing does. Must outlive the loop.
     RunMetrics* metrics = nullptr;
@@ -198,6 +199,8 @@ class EventLoop {
   template <typename Watch, typename IsSame>
   static void MakeRoom(std::list<Watch>& watches, size_t count_max,
                        IsSame is_same);
+  // Calls on_refusal if the refusal has changed.
+  void ShowRefusal();
   // Sends its plan to a stream; false if the stream has ended.
   bool Feed(const IslandWatch& watch);
   bool Feed(const ServerWatch& watch);
@@ -213,6 +216,7 @@ class EventLoop {
   absl::Duration stall_;  // Stall that the core does not know yet.
   absl::Status failure_;  // Not OK: the core must be rebuilt.
   absl::Time recovery_time_ = absl::InfinitePast();
+  absl::Status shown_refusal_;  // By on_refusal.
   std::list<IslandWatch> island_watches_;
   std::list<ServerWatch> server_watches_;
   std::list<LogWatch> log_watches_;

@@ -91,7 +91,9 @@ class EventLoopTest : public testing::Test {
     spec_.clock = &clock_;
     spec_.metrics = &metrics_;
     spec_.fsync_seconds = &fsync_seconds_;
-    spec_.on_serving = [this](bool serving) { serving_ = serving; };
+    spec_.on_refusal = [this](const absl::Status& refusal) {
+      serving_ = refusal.ok();
+    };
     Start();
     Do([](Coordinator& coordinator, absl::Time now) {
       v1::CreateRunRequest request;
@@ -457,6 +459,7 @@ TEST_F(EventLoopTest, ADamagedLogIsOnlyRead) {
   const IslandCredentials island = Join("island");
   store_.SetDamage(absl::DataLossError("it has 1 batch, 2 were synced"));
   Start();
+  EXPECT_FALSE(serving_);
   const int64_t index = store_.index();
   Do([](Coordinator& coordinator, absl::Time now) {
     RunMachine& run = **coordinator.FindRun("run");
@@ -520,6 +523,7 @@ TEST_F(EventLoopTest, StreamsEndWhenAPeerHasSeenMoreOfTheLog) {
     EXPECT_TRUE(ended->has_ended);
     EXPECT_EQ(ended->end, absl::StatusCode::kFailedPrecondition);
   }
+  EXPECT_FALSE(serving_);
 }
 
 // Otherwise its disk would keep a cancelled run's contributions forever.

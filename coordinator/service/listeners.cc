@@ -144,9 +144,9 @@ void Health::SetListeners(Listeners* listeners) {
   Show();
 }
 
-void Health::SetStoring(bool storing) {
+void Health::SetRefusal(const absl::Status& refusal) {
   MutexLock lock(&mutex_);
-  storing_ = storing;
+  refusal_ = refusal;
   Show();
 }
 
@@ -162,9 +162,8 @@ void Health::Show() {
     ready = absl::UnavailableError("stopping");
   } else if (listeners_ == nullptr) {
     ready = absl::UnavailableError("recovering: the log is being replayed");
-  } else if (!storing_) {
-    ready = absl::UnavailableError(
-        "waiting for the disk: the store takes no records");
+  } else {
+    ready = refusal_;
   }
   metrics_.SetReady(ready);
   if (listeners_ != nullptr) listeners_->SetServing(ready.ok());

@@ -77,10 +77,11 @@ class Listeners {
 };
 
 // Shows to callers and probes whether the coordinator serves: gRPC's health on
-// every port, and /readyz of the metrics port. Both always say the same.
+// every port, and /readyz of the metrics port. Both say the same, but for a port
+// that does not answer (net::PortWatch), which /readyz alone can tell.
 //
-// It serves while its ports are open, its store takes records, and it was not
-// told to stop. Thread-safe.
+// It serves while its ports are open, it accepts changes, and it was not told to
+// stop. Thread-safe.
 class Health {
  public:
   // Not ready: recovers. `metrics` must outlive this.
@@ -91,8 +92,8 @@ class Health {
   // The ports are open. `listeners` must live until the next call with
   // another one; null: the ports are closed.
   void SetListeners(Listeners* listeners);
-  // Whether the store takes records: EventLoop::Spec::on_serving.
-  void SetStoring(bool storing);
+  // EventLoop::Spec::on_refusal.
+  void SetRefusal(const absl::Status& refusal);
   // Not ready, for good.
   void SetStopping();
 
@@ -104,7 +105,7 @@ class Health {
 
   Mutex mutex_;
   Listeners* listeners_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  bool storing_ ABSL_GUARDED_BY(mutex_) = true;
+  absl::Status refusal_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -11,6 +11,8 @@
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/v1/server_service.grpc.pb.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
+#include "base/host_port/host_port.h"
+#include "base/net/port_watch.h"
 #include "base/rpc/testing/health.h"
 #include "base/time/clock.h"
 #include "coordinator/service/event_loop.h"
@@ -162,13 +164,20 @@ TEST_F(HealthTest, IsReadyOnceItsPortsAreOpen) {
   EXPECT_TRUE(Serves());
 }
 
-TEST_F(HealthTest, IsNotReadyWhileTheStoreFails) {
+TEST_F(HealthTest, AWatchSeesThatItsPortsAnswer) {
+  const auto address = ParseHostPort(listeners_->ports()[0].address);
+  const absl::Status status = net::CheckPort(
+      *address, /*has_tls=*/false, {SystemClock().Now() + absl::Minutes(2)});
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(HealthTest, IsNotReadyWhileItRefusesChanges) {
   Health health(metrics_);
   health.SetListeners(listeners_.get());
-  health.SetStoring(false);
+  health.SetRefusal(absl::UnavailableError("the disk fails"));
   EXPECT_THAT(WaitsFor(), HasSubstr("disk"));
   EXPECT_FALSE(Serves());
-  health.SetStoring(true);
+  health.SetRefusal(absl::OkStatus());
   EXPECT_TRUE(metrics_.ready().ok());
   EXPECT_TRUE(Serves());
 }
@@ -177,7 +186,7 @@ TEST_F(HealthTest, StaysNotReadyOnceItStops) {
   Health health(metrics_);
   health.SetListeners(listeners_.get());
   health.SetStopping();
-  health.SetStoring(true);
+  health.SetRefusal(absl::OkStatus());
   EXPECT_THAT(WaitsFor(), HasSubstr("stopping"));
   EXPECT_FALSE(Serves());
 }

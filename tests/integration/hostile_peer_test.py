@@ -6,6 +6,7 @@ islands end with the bits of the undisturbed run.
 """
 
 import itertools
+import socket
 import threading
 import zlib
 
@@ -14,6 +15,7 @@ import grpc
 from harness import cases
 from harness import client
 from harness import cluster as cluster_module
+from harness import metrics
 from harness import processes
 from harness import raw_http2
 from harness import toy
@@ -36,6 +38,9 @@ CELLS = {"layout": {"tensors": [
     {"name": "embedding", "shape": [512, 544], "dtype": 1, "tensor_class": 2,
      "fragment": 0, "init": {"kind": 2, "value": 0.02}}]},
     "schedule": {"round_count": 1}}
+
+# More than the descriptors of a program with `ulimit -n 64`.
+IDLE_CONNECTIONS = 70
 
 AGAIN = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE,
          grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -397,6 +402,34 @@ class HostilePeerTest(cluster_module.IntegrationTest):
         self.assert_ended([call])
         self.assertLess(self.server_peak(coordinator), quota * 5 // 4)
         self.assertEqual(self.cluster.coordinator.health(), 1)
+
+    def test_idle_connections_shut_no_port_where_descriptors_are_few(self):
+        few = ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh"]
+        cluster = self.cluster
+        cluster.start_coordinator(
+            prefix=few, arguments=metrics.flags(cluster, "coordinator"))
+        cluster.start_server("server-0", prefix=few,
+                             arguments=metrics.flags(cluster, "server-0"))
+        for name, address in (
+                ("coordinator", cluster.coordinator_address),
+                ("server-0", cluster.server_address("server-0"))):
+            metrics_port = metrics.port(cluster, name)
+            wait.until(name + " is ready", lambda: metrics.get(
+                metrics_port, metrics.READY)[0] == 200)
+            host, port = address.rsplit(":", 1)
+            idle = [socket.create_connection((host, int(port)))
+                    for _ in range(IDLE_CONNECTIONS)]
+            # New connections, as of an operator and of a kubelet.
+            self.assertEqual(client.Client(address).health(), 1)
+            self.assertEqual(metrics.get(metrics_port, metrics.LIVE)[0], 200)
+            shown = metrics.scrape(metrics_port)
+            self.assertGreater(
+                shown.get("atoll_shut_connections_total", port=port), 0)
+            for connection in idle:
+                connection.close()
+            self.assertEqual(client.Client(address).health(), 1)
+            self.assertEqual(metrics.get(metrics_port, metrics.READY),
+                             (200, "ok\n"))
 
 
 if __name__ == "__main__":

@@ -208,6 +208,7 @@ class IdentityTest(cluster_module.IntegrationTest):
             for name in SERVERS:
                 cluster.restart(name)
         fault = faults.wait_fault(cluster, "LOG_BEHIND")
+        self.assertEqual(cluster.coordinator.health(), 2)  # NOT_SERVING.
         self.assertIn("batch ", fault["expected"])
         self.assertIn("batch ", fault["found"])
         # A checkpoint can still be read, as it says.
