@@ -114,6 +114,42 @@ class SybilsTest(gated.GatedTest):
         wait.until("a round has three contributions", merged)
 
 
+    # --- A leaked string --------------------------------------------------------
+
+    def test_a_leaked_string_has_few_uses_and_frees_its_names(self):
+        cluster = self.cluster
+        self.start(server_count=1)
+        self.create_run(RUN, {"server_count": 1})
+        cluster.run_cli("token", "create", "--run", "run", "--uses", "513",
+                        check=USAGE)
+        # The string itself says how many it admits: one.
+        once = self.token()
+        Idler(self, "idle-0", once)
+        error = json.loads(self.join(once, "-o", "json", state="other").stdout)
+        self.assertEqual(error["error"]["reason"], "TOKEN_USED")
+        # Seven more strings have the run's room, but for the one name.
+        strings = [self.token("--uses=512") for _ in range(7)]
+        full = cluster.run_cli("token", "create", "--run", "run",
+                               "--uses=512", "-o", "json", check=None)
+        self.assertEqual(json.loads(full.stdout)["error"]["reason"],
+                         "TOO_MANY_IDENTITIES")
+        leaked = strings.pop()
+        taken = Idler(self, "idle-1", leaked, "--island-id=attic")
+        token_id = re.search("atj1_(.{12})", leaked).group(1)
+        cluster.run_cli("token", "revoke", "--islands", token_id, check=0)
+        again = Idler(self, "idle-2", self.token("--uses=512"),
+                      "--island-id=attic")
+        self.assertEqual(again.name, taken.name)
+        again.join()
+        self.assertEqual(client.error_of(taken.join).reason, "NOT_ENROLLED")
+        # Events of operators and strangers are one list, in order.
+        events = self.audit()
+        numbers = [int(e["number"]) for e in events]
+        self.assertEqual(numbers, sorted(set(numbers)))
+        self.assertEqual([e["action"] for e in events if e["action"] in (
+            "token.revoke", "island.enrol")],
+            ["island.enrol"] * 2 + ["token.revoke", "island.enrol"])
+
     # --- Two issuers ------------------------------------------------------------
 
     def test_no_stranger_has_the_name_of_an_operators_island(self):
