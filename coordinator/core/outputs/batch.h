@@ -23,8 +23,8 @@ enum class HistoryTable {
   kEvaluations,  // v1.Evaluation by version, of those that were evaluated.
   // v1.AuditRecord by number, with gaps; its run_id is "". Stores of before
   // 2026-11-27 have all of them in the first (audit_rows.h).
-  kAudit,       // Of operators.
-  kEnrolments,  // Of enrolments and renewals.
+  kAudit,       // Events of operators.
+  kEnrolments,  // Enrolments and renewals.
 };
 
 struct HistoryRow {
