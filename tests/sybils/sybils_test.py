@@ -16,6 +16,7 @@ sys.path[:0] = [_HERE, os.path.join(_HERE, "..", "integration")]
 from harness import cases  # noqa: E402
 from harness import certificates  # noqa: E402
 from harness import client  # noqa: E402
+from harness import cluster as cluster_module  # noqa: E402
 from harness import gated  # noqa: E402
 from harness import processes  # noqa: E402
 from harness import run_file  # noqa: E402
@@ -26,7 +27,7 @@ USAGE, PREFLIGHT, FORBIDDEN = 2, 10, 7
 # A run whose rounds end soon; all of its data shards can be held.
 SHARDS = 3
 RUN = run_file.merged(run_file.ELASTIC, {
-    "schedule": {"round_deadline": "1s"},
+    "schedule": {"round_deadline": "1s", "lease_duration": "10s"},
     "data": {"data_shard_count": SHARDS}})
 
 
@@ -108,10 +109,12 @@ class SybilsTest(gated.GatedTest):
 
         def merged():
             cluster.check_alive()
-            return any(len([c for c in r.contributions]) == SHARDS
-                       for r in cluster.rounds())
+            return {c.island_id for r in cluster.rounds()
+                    for c in r.contributions
+                    if c.outcome == cluster_module.MERGED}
 
-        wait.until("a round has three contributions", merged)
+        wait.until("three islands are merged",
+                   lambda: len(merged()) == SHARDS)
 
 
     # --- A leaked string --------------------------------------------------------
@@ -166,6 +169,7 @@ class SybilsTest(gated.GatedTest):
         # Revoking the one does not ban the other.
         cluster.run_cli("island", "revoke", "run", stranger.name, check=0)
         self.assertEqual(client.error_of(stranger.join).reason, "REVOKED")
+        cluster.kill("island-0")
         cluster.restart("island-0")
         cluster.wait_commits(cluster.run_state().commit_seq + 2)
         for role in ("island", "reader"):
