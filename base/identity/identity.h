@@ -44,7 +44,7 @@ absl::string_view RoleName(Role role);
 // is free for another key.
 inline constexpr absl::Duration kRenewableAfterEnd = absl::Hours(24 * 30);
 
-// Names of enrolled islands and readers begin with it.
+// The names of enrolled islands and readers begin with this.
 inline constexpr absl::string_view kEnrolledPrefix = "e-";
 bool IsEnrolledName(absl::string_view name);
 // `name` with the prefix, which it may have already.

@@ -61,8 +61,9 @@ void AddAudit(flags::Command& app, Context& context) {
       "audit", "Show who did what: tokens, certificates, runs, islands");
   command.Footer(
       "-o jsonl prints one event a line, with the SHA-256 of the actor's\n"
-      "certificate. Times are UTC. The coordinator keeps the newest events,\n"
-      "about 100,000: save them elsewhere if you need more.\n"
+      "certificate. Times are UTC. The coordinator keeps the newest events of\n"
+      "operators, about 100,000, and as many enrolments and renewals: save them\n"
+      "elsewhere if you need more.\n"
       "Examples:\n"
       "  atoll audit --run spring\n"
       "  atoll audit -o jsonl --after 4711 >> audit.jsonl");

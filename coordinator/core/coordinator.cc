@@ -69,6 +69,7 @@ absl::Status Coordinator::Restore(const LogSnapshot& log) {
     deleted_.Add(deleted);
   }
   enrolments_.Restore(snapshot.coordinator());
+  audit_rows_.Restore(snapshot.coordinator());
   return absl::OkStatus();
 }
 
@@ -88,6 +89,7 @@ absl::Status Coordinator::ReplayOwn(const storage::v1::Record& record) {
   }
   own_revision_ = record.revision();
   enrolments_.Apply(record);
+  audit_rows_.Apply(record);
   if (record.has_coordinator_started()) {
     coordinator_epoch_ = record.coordinator_started().coordinator_epoch();
     log_history_.AddStart(record.coordinator_started());
@@ -383,6 +385,7 @@ storage::v1::CoordinatorSnapshot Coordinator::OwnSnapshot() const {
     *snapshot.add_deleted() = std::move(deleted);
   }
   enrolments_.AddTo(snapshot);
+  audit_rows_.AddTo(snapshot);
   return snapshot;
 }
 
@@ -447,8 +450,8 @@ Effects Coordinator::TakeEffects(absl::Time now) {
     std::optional<HistoryRow> row = ToHistory(entry);
     if (row.has_value()) effects.batch.history.push_back(*std::move(row));
     if (EndsTrimStep(entry.record)) trimmed_runs.insert(entry.run_id);
-    AddAuditTrim(entry, effects.batch);
   }
+  audit_rows_.AddTrims(effects.batch);
   for (const std::string& id : trimmed_runs) {
     AddTrims(runs_.at(id)->state(), effects.batch);
   }

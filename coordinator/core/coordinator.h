@@ -26,6 +26,7 @@
 #include "coordinator/core/enrolment/enrolments.h"
 #include "coordinator/core/log_history.h"
 #include "coordinator/core/log_tail.h"
+#include "coordinator/core/outputs/audit_rows.h"
 #include "coordinator/core/outputs/batch.h"
 #include "coordinator/core/refused_peers.h"
 #include "coordinator/core/report_joiner.h"
@@ -305,6 +306,7 @@ class Coordinator : public ServerDirectory {
   std::map<std::string, Log> logs_;  // By run_id; "" is the coordinator's.
   DeletedRuns deleted_;
   Enrolments enrolments_;
+  AuditRows audit_rows_;
   struct Gate {
     std::string address;
     std::string pin;

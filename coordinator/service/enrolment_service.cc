@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,13 +34,24 @@ absl::StatusOr<v1::ListAuditRecordsResponse> ReadAudit(
       request.page_size() == 0
           ? kAuditPageDefault
           : std::min(request.page_size(), kAuditPageMax);
-  ASSIGN_OR_RETURN(
-      const std::vector<HistoryRow> rows,
-      store.ReadHistory("", HistoryTable::kAudit, request.after_number() + 1,
-                        INT64_MAX, kPageBytes));
+  std::vector<HistoryRow> rows;
+  for (const HistoryTable table :
+       {HistoryTable::kAudit, HistoryTable::kEnrolments}) {
+    ASSIGN_OR_RETURN(std::vector<HistoryRow> some,
+                     store.ReadHistory("", table, request.after_number() + 1,
+                                       INT64_MAX, kPageBytes));
+    std::move(some.begin(), some.end(), std::back_inserter(rows));
+  }
+  std::sort(rows.begin(), rows.end(),
+            [](const HistoryRow& a, const HistoryRow& b) {
+              return a.number < b.number;
+            });
   v1::ListAuditRecordsResponse response;
+  int64_t bytes = 0;
   for (const HistoryRow& row : rows) {
-    if (response.records_size() == size) break;
+    // A table of more bytes was cut, and lacks later rows.
+    if (response.records_size() == size || bytes >= kPageBytes) break;
+    bytes += static_cast<int64_t>(row.value.size());
     if (!response.add_records()->ParseFromString(row.value)) {
       return absl::DataLossError("the audit log cannot be read back");
     }

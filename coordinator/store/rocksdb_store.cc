@@ -37,11 +37,20 @@ std::string SnapshotKey(const std::string& run_id) {
 }
 
 std::string HistoryPrefix(const std::string& run_id, HistoryTable table) {
-  const absl::string_view name = table == HistoryTable::kRounds ? "round/"
-                                 : table == HistoryTable::kAudit
-                                     ? "audit/"
-                                     : "evaluation/";
-  return absl::StrCat(name, run_id, "/");
+  const auto name = [table]() -> absl::string_view {
+    switch (table) {
+      case HistoryTable::kRounds:
+        return "round/";
+      case HistoryTable::kEvaluations:
+        return "evaluation/";
+      case HistoryTable::kAudit:
+        return "audit/";
+      case HistoryTable::kEnrolments:
+        return "enrolment/";
+    }
+    return "unknown/";
+  };
+  return absl::StrCat(name(), run_id, "/");
 }
 
 std::string HistoryKey(const std::string& run_id, HistoryTable table,

@@ -313,9 +313,16 @@ TEST_P(StoreTest, TrimsATableOfOneRun) {
   ASSERT_TRUE(store_
                   ->Append(All({Rows("a", kRounds, numbers),
                                 Rows("a", kEvaluations, {0, 5}),
-                                Rows("b", kRounds, {1, 5})}))
+                                Rows("b", kRounds, {1, 5}),
+                                Rows("", kAudit, {2, 4}),
+                                Rows("", kEnrolments, {3, 5})}))
                   .ok());
-  ASSERT_TRUE(store_->Append(Trim("a", kRounds, 3)).ok());
+  ASSERT_TRUE(store_
+                  ->Append(All({Trim("a", kRounds, 3),
+                                Trim("", kEnrolments, 5)}))
+                  .ok());
+  EXPECT_THAT(Numbers(*store_, "", kAudit, 0, 9), ElementsAre(2, 4));
+  EXPECT_THAT(Numbers(*store_, "", kEnrolments, 0, 9), ElementsAre(5));
   EXPECT_THAT(Numbers(*store_, "a", kRounds, 0, 6), ElementsAre(3, 4, 5));
   ASSERT_TRUE(
       store_

@@ -38,7 +38,7 @@ TRAINING = {
 }
 HONEST_RUN_COUNT = 2
 SHOWN = ("noise",)
-# What the names of hostile islands begin with.
+# The names of hostile islands begin with this.
 HOSTILE = hostile_runs.ENROLLED + "volunteer-h"
 TIMEOUT_S = 3600
 

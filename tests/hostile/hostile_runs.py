@@ -36,7 +36,7 @@ ATTACKS = {
 Result = collections.namedtuple("Result", "loss state named merged reasons")
 
 
-# What the names of enrolled islands begin with.
+# The names of enrolled islands begin with this.
 ENROLLED = "e-"
 
 

@@ -16,6 +16,7 @@ sys.path[:0] = [_HERE, os.path.join(_HERE, "..", "integration")]
 from harness import cases  # noqa: E402
 from harness import certificates  # noqa: E402
 from harness import client  # noqa: E402
+from harness import cluster as cluster_module  # noqa: E402
 from harness import gated  # noqa: E402
 from harness import processes  # noqa: E402
 from harness import run_file  # noqa: E402
@@ -26,7 +27,7 @@ USAGE, PREFLIGHT, FORBIDDEN = 2, 10, 7
 # A run whose rounds end soon; all of its data shards can be held.
 SHARDS = 3
 RUN = run_file.merged(run_file.ELASTIC, {
-    "schedule": {"round_deadline": "1s"},
+    "schedule": {"round_deadline": "1s", "lease_duration": "10s"},
     "data": {"data_shard_count": SHARDS}})
 
 
@@ -108,11 +109,49 @@ class SybilsTest(gated.GatedTest):
 
         def merged():
             cluster.check_alive()
-            return any(len([c for c in r.contributions]) == SHARDS
-                       for r in cluster.rounds())
+            return {c.island_id for r in cluster.rounds()
+                    for c in r.contributions
+                    if c.outcome == cluster_module.MERGED}
 
-        wait.until("a round has three contributions", merged)
+        wait.until("three islands are merged",
+                   lambda: len(merged()) == SHARDS)
 
+
+    # --- A leaked string --------------------------------------------------------
+
+    def test_a_leaked_string_has_few_uses_and_frees_its_names(self):
+        cluster = self.cluster
+        self.start(server_count=1)
+        self.create_run(RUN, {"server_count": 1})
+        cluster.run_cli("token", "create", "--run", "run", "--uses", "513",
+                        check=USAGE)
+        # The string itself says how many it admits: one.
+        once = self.token()
+        Idler(self, "idle-0", once)
+        error = json.loads(self.join(once, "-o", "json", state="other").stdout)
+        self.assertEqual(error["error"]["reason"], "TOKEN_USED")
+        # Seven more strings have the run's room, but for the one name.
+        strings = [self.token("--uses=512") for _ in range(7)]
+        full = cluster.run_cli("token", "create", "--run", "run",
+                               "--uses=512", "-o", "json", check=None)
+        self.assertEqual(json.loads(full.stdout)["error"]["reason"],
+                         "TOO_MANY_IDENTITIES")
+        leaked = strings.pop()
+        taken = Idler(self, "idle-1", leaked, "--island-id=attic")
+        token_id = re.search("atj1_(.{12})", leaked).group(1)
+        cluster.run_cli("token", "revoke", "--islands", token_id, check=0)
+        again = Idler(self, "idle-2", self.token("--uses=512"),
+                      "--island-id=attic")
+        self.assertEqual(again.name, taken.name)
+        again.join()
+        self.assertEqual(client.error_of(taken.join).reason, "NOT_ENROLLED")
+        # Events of operators and strangers are one list, in order.
+        events = self.audit()
+        numbers = [int(e["number"]) for e in events]
+        self.assertEqual(numbers, sorted(set(numbers)))
+        self.assertEqual([e["action"] for e in events if e["action"] in (
+            "token.revoke", "island.enrol")],
+            ["island.enrol"] * 2 + ["token.revoke", "island.enrol"])
 
     # --- Two issuers ------------------------------------------------------------
 
@@ -130,6 +169,7 @@ class SybilsTest(gated.GatedTest):
         # Revoking the one does not ban the other.
         cluster.run_cli("island", "revoke", "run", stranger.name, check=0)
         self.assertEqual(client.error_of(stranger.join).reason, "REVOKED")
+        cluster.kill("island-0")
         cluster.restart("island-0")
         cluster.wait_commits(cluster.run_state().commit_seq + 2)
         for role in ("island", "reader"):

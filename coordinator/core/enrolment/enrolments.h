@@ -154,7 +154,7 @@ class Enrolments {
   std::map<std::string, storage::v1::TokenSet> tokens_;  // By token_id.
   std::map<Key, storage::v1::IdentitySet> identities_;
   std::map<std::string, std::set<std::string>> revoked_;  // Names by run_uid.
-  std::map<Key, std::string> digests_;  // Identities with a key.
+  std::map<Key, std::string> digests_;  // EnrolledDigest, if it has a key.
 };
 
 // True if `name` fits a Token.name_pattern: "" fits all, one "*" any characters.

@@ -21,7 +21,10 @@ struct LogEntry {
 enum class HistoryTable {
   kRounds,       // v1.Round by commit_seq: from 1, without a gap.
   kEvaluations,  // v1.Evaluation by version, of those that were evaluated.
-  kAudit,        // v1.AuditRecord by number, with gaps; its run_id is "".
+  // v1.AuditRecord by number, with gaps; its run_id is "". Stores of before
+  // 2026-11-27 have all of them in the first (audit_rows.h).
+  kAudit,       // Events of operators.
+  kEnrolments,  // Enrolments and renewals.
 };
 
 struct HistoryRow {

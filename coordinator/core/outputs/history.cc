@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "coordinator/core/outputs/audit_rows.h"
+
 namespace atl::coordinator {
 namespace {
 
@@ -37,8 +39,8 @@ std::optional<HistoryRow> ToHistory(const LogEntry& entry) {
                       evaluation.version(), evaluation.SerializeAsString()};
   }
   if (record.has_audit()) {
-    return HistoryRow{entry.run_id, HistoryTable::kAudit, record.revision(),
-                      record.audit().SerializeAsString()};
+    return HistoryRow{entry.run_id, FindAuditTable(record.audit()),
+                      record.revision(), record.audit().SerializeAsString()};
   }
   return std::nullopt;
 }
@@ -64,13 +66,6 @@ void AddTrims(const RunState& state, Batch& batch) {
     batch.trims.push_back(
         {state.run_id(), HistoryTable::kEvaluations, version});
   }
-}
-
-void AddAuditTrim(const LogEntry& entry, Batch& batch) {
-  const int64_t revision = entry.record.revision();
-  if (!entry.run_id.empty() || revision % kAuditTrimStep != 0) return;
-  if (revision <= kAuditKept) return;
-  batch.trims.push_back({"", HistoryTable::kAudit, revision - kAuditKept});
 }
 
 }  // namespace atl::coordinator

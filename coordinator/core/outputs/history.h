@@ -23,11 +23,6 @@ inline constexpr int64_t kKeepRoundCountDefault = 10000;
 // Commits between two trims.
 inline constexpr int64_t kTrimCommitCount = 64;
 
-// The audit log keeps the events among so many records of the coordinator's own
-// log, and is trimmed once in kAuditTrimStep records.
-inline constexpr int64_t kAuditKept = 100'000;
-inline constexpr int64_t kAuditTrimStep = 1024;
-
 // The history row of a COMMIT, an evaluation or an audited event; nullopt for
 // other records.
 std::optional<HistoryRow> ToHistory(const LogEntry& entry);
@@ -39,7 +34,5 @@ int64_t FirstKeptCommit(const RunState& state);
 bool EndsTrimStep(const storage::v1::Record& record);
 // Adds the trims of a run: rounds, and evaluations of trimmed rounds.
 void AddTrims(const RunState& state, Batch& batch);
-// Adds a trim of the audit log if it is due with `entry`.
-void AddAuditTrim(const LogEntry& entry, Batch& batch);
 
 }  // namespace atl::coordinator
