@@ -79,23 +79,27 @@ class CallGuard::Call : public grpc::experimental::Interceptor {
   }
 
   void Count(const std::string& key) {
-    const CallQuota::Answer answer =
-        guard_.quota_.Start(key, SystemClock().Now());
+    const absl::Time now = SystemClock().Now();
+    const CallQuota::Answer answer = guard_.quota_.Start(key, now);
     if (answer == CallQuota::Answer::kAdmitted) {
       key_ = key;
       return;
     }
+    is_excess_ = true;
+    const std::string name = GetCallerName(call_);
+    bool is_due = false;
     {
       MutexLock lock(&guard_.mutex_);
       guard_.excess_.insert(&call_);
-      is_excess_ = true;
+      is_due = answer == CallQuota::Answer::kAbusive &&
+               guard_.log_pace_.IsDue(name, now);
     }
-    if (answer == CallQuota::Answer::kAbusive) {
-      LOG(WARNING) << GetCallerName(call_)
+    if (is_due) {
+      LOG(WARNING) << name
                    << " opens calls faster than they end: its connections "
                       "are shut";
-      guard_.listener_->Shut(key);
     }
+    if (answer == CallQuota::Answer::kAbusive) guard_.listener_->Shut(key);
   }
 
   CallGuard& guard_;

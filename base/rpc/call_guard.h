@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/net/bounded_listener.h"
+#include "base/obs/log_pace.h"
 #include "base/rpc/call_quota.h"
 #include "base/rpc/caller_check.h"
 #include "base/sync/mutex.h"
@@ -66,6 +67,7 @@ class CallGuard {
   // Calls beyond their caller's bound, until they end.
   absl::flat_hash_set<const grpc::ServerContextBase*> excess_
       ABSL_GUARDED_BY(mutex_);
+  LogPace log_pace_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::rpc
