@@ -426,8 +426,23 @@ TEST_F(GateTest, ChecksATokenWithoutConsumingIt) {
   EXPECT_EQ(Call(CheckRequest()).value().token_state().uses_left(), 3);
 }
 
+TEST_F(GateTest, CallsOfAnAddressHaveALimit) {
+  gate_spec_.address_calls = {1e-6, 1};
+  (void)Address();
+  const std::string bytes = CheckRequest().SerializeAsString();
+  const auto answer = [&](const std::string& key) {
+    v1::GateResponse response;
+    EXPECT_TRUE(
+        response.ParseFromString(gate_->Answer(bytes, {key, ""}).bytes));
+    return response.error().reason();
+  };
+  EXPECT_EQ(answer("a"), "");
+  EXPECT_EQ(answer("a"), "BUSY");
+  EXPECT_EQ(answer("b"), "");
+}
+
 TEST_F(GateTest, TooManyCallsAreRefusedAtOnce) {
-  gate_spec_.address_calls = {1e-6, 2};
+  gate_spec_.all_calls = {1e-6, 2};
   EXPECT_TRUE(CheckToken().ok());
   EXPECT_TRUE(CheckToken().ok());
   const absl::Status status = CheckToken();
