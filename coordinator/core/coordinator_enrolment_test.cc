@@ -819,10 +819,9 @@ TEST_F(CoordinatorEnrolmentTest, TrimsTheAuditLog) {
     core_->Audit(kOperator, {}, now_);
     if (i % 100 != 0) continue;
     for (const HistoryTrim& trim : core_->TakeEffects(now_).batch.trims) {
-      newest = trim;
+      if (trim.table == HistoryTable::kAudit) newest = trim;
     }
   }
-  EXPECT_EQ(newest.table, HistoryTable::kAudit);
   // The second of the rows that are counted off; records of before count too.
   EXPECT_GE(newest.end, 2 * kAuditTrimStep);
   EXPECT_LE(newest.end, 2 * kAuditTrimStep + 2);
