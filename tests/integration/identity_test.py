@@ -208,7 +208,9 @@ class IdentityTest(cluster_module.IntegrationTest):
             for name in SERVERS:
                 cluster.restart(name)
         fault = faults.wait_fault(cluster, "LOG_BEHIND")
-        self.assertEqual(cluster.coordinator.health(), 2)  # NOT_SERVING.
+        not_serving = 2
+        self.assertEqual(cluster.retry(cluster.coordinator.health),
+                         not_serving)
         self.assertIn("batch ", fault["expected"])
         self.assertIn("batch ", fault["found"])
         # A checkpoint can still be read, as it says.
