@@ -150,8 +150,8 @@ absl::Status CallGuard::Check(const grpc::ServerContextBase& call,
     if (excess_.contains(&call)) {
       return absl::ResourceExhaustedError(
           absl::StrCat(GetCallerName(call), " has ", CallQuota::kOpenMax,
-                       " calls open at this port, or gave up ",
-                       CallQuota::kGivenUpMax, " at once; end some, or wait"));
+                       " calls open at this port, or given up just now; end "
+                       "some, or wait"));
     }
   }
   const std::shared_ptr<const grpc::AuthContext> peer = call.auth_context();

@@ -232,8 +232,8 @@ TEST_F(CallGuardTest, CallsOfACertificateAreBounded) {
   EXPECT_EQ(run.status().code(), absl::StatusCode::kResourceExhausted)
       << run.status();
   EXPECT_EQ(run.status().message(),
-            "island:attic has 1024 calls open at this port, or gave up 256 "
-            "at once; end some, or wait");
+            "island:attic has 256 calls open at this port, or given up just "
+            "now; end some, or wait");
   EXPECT_EQ(CheckServing(island, kPatience).code(),
             absl::StatusCode::kCancelled);
   // Others have a bound of their own.

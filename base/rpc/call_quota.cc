@@ -17,15 +17,13 @@ CallQuota::Answer CallQuota::Start(absl::string_view certificate,
   Use& use = uses_[certificate];
   Forget(use, now);
   // Calls are forgotten in parts, too.
-  if (use.open >= kOpenMax || use.given_up > kGivenUpMax - 1) {
+  if (use.open + use.given_up > kOpenMax - 1) {
     return ++use.refused_count % kRefusedMax == 0 ? Answer::kAbusive
                                                   : Answer::kRefused;
   }
   ++use.open;
   // While given-up calls are forgotten, a flood is admitted one by one.
-  if (use.open < kOpenMax / 2 && use.given_up < kGivenUpMax / 2) {
-    use.refused_count = 0;
-  }
+  if (use.open + use.given_up < kOpenMax / 2) use.refused_count = 0;
   return Answer::kAdmitted;
 }
 
@@ -35,11 +33,7 @@ void CallQuota::End(absl::string_view certificate, Outcome outcome,
   Use& use = uses_[certificate];
   Forget(use, now);
   --use.open;
-  // A lost connection gives up all its calls at once: its caller must not wait
-  // longer for that.
-  if (outcome == Outcome::kGivenUp) {
-    use.given_up = std::min<double>(kGivenUpMax, use.given_up + 1);
-  }
+  if (outcome == Outcome::kGivenUp) ++use.given_up;
 }
 
 size_t CallQuota::count() const {

@@ -23,10 +23,9 @@ namespace atl::rpc {
 
 class CallQuota {
  public:
-  // Open calls of a certificate: more than an island has bulk streams.
-  static constexpr int kOpenMax = 1024;
-  // Its calls that were given up within the last seconds.
-  static constexpr int kGivenUpMax = 256;
+  // Calls of a certificate that are open, or were given up within the last
+  // seconds.
+  static constexpr int kOpenMax = 256;
   static constexpr double kForgottenPerSecond = 100;
   // Calls refused in a row, after which the caller's connections are shut.
   static constexpr int kRefusedMax = 256;

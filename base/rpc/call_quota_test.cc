@@ -49,11 +49,11 @@ TEST(CallQuotaTest, OpenCallsAreBoundedForEachCertificate) {
 TEST(CallQuotaTest, GivenUpCallsAreForgottenSlowly) {
   CallQuota quota;
   EXPECT_EQ(AdmittedOfFlood(quota, "a", 100'000, kBegin),
-            CallQuota::kGivenUpMax);
+            CallQuota::kOpenMax);
   EXPECT_EQ(AdmittedOfFlood(quota, "a", 100'000, kBegin + absl::Seconds(1)),
             CallQuota::kForgottenPerSecond);
   EXPECT_EQ(AdmittedOfFlood(quota, "a", 100'000, kBegin + absl::Hours(1)),
-            CallQuota::kGivenUpMax);
+            CallQuota::kOpenMax);
 }
 
 TEST(CallQuotaTest, ALostConnectionDelaysItsCallerForSeconds) {
@@ -64,7 +64,7 @@ TEST(CallQuotaTest, ALostConnectionDelaysItsCallerForSeconds) {
   }
   EXPECT_EQ(quota.Start("a", kBegin), Answer::kRefused);
   const absl::Time later = kBegin + absl::Seconds(3);
-  EXPECT_EQ(AdmittedOfFlood(quota, "a", 1000, later), CallQuota::kGivenUpMax);
+  EXPECT_EQ(AdmittedOfFlood(quota, "a", 1000, later), CallQuota::kOpenMax);
 }
 
 TEST(CallQuotaTest, ACallerThatGivesUpNowAndThenIsNotRefused) {
@@ -77,7 +77,7 @@ TEST(CallQuotaTest, ACallerThatGivesUpNowAndThenIsNotRefused) {
 
 TEST(CallQuotaTest, NamesTheAbusive) {
   CallQuota quota;
-  AdmittedOfFlood(quota, "a", CallQuota::kGivenUpMax, kBegin);
+  AdmittedOfFlood(quota, "a", CallQuota::kOpenMax, kBegin);
   for (int i = 1; i < CallQuota::kRefusedMax; ++i) {
     ASSERT_EQ(quota.Start("a", kBegin), Answer::kRefused) << i;
   }
