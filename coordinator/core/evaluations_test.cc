@@ -121,7 +121,7 @@ TEST_F(EvaluationsTest, AnOlderSnapshotKnowsNoTurnsButStillWhoHasAToken) {
   Commit(3);
   storage::v1::RunSnapshot snapshot = run_->state().ToSnapshot();
   snapshot.clear_evaluator_slots();
-  snapshot.clear_evaluator_by_version();
+  snapshot.clear_evaluators();
   RunState old;
   ASSERT_TRUE(old.Restore(snapshot, run_->state().revision()).ok());
   EXPECT_FALSE(old.IsAskedToEvaluate(*old.FindMember("i0"), 1));

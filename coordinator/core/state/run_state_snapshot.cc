@@ -95,8 +95,11 @@ storage::v1::RunSnapshot RunState::ToSnapshot() const {
   for (const int32_t slot : evaluator_slots_) {
     snapshot.add_evaluator_slots(slot);
   }
-  snapshot.mutable_evaluator_by_version()->insert(
-      evaluator_by_version_.begin(), evaluator_by_version_.end());
+  for (const auto& [version, slot] : evaluator_by_version_) {
+    auto* const evaluator = snapshot.add_evaluators();
+    evaluator->set_version(version);
+    evaluator->set_slot(slot);
+  }
   for (const auto& point : loss_points_) *snapshot.add_loss_points() = point;
   for (const auto& point : norm_points_) *snapshot.add_norm_points() = point;
   for (const auto& point : evaluation_points_) {
@@ -185,8 +188,9 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
   evaluations_begin_ = snapshot.evaluations_begin();
   evaluator_slots_.assign(snapshot.evaluator_slots().begin(),
                           snapshot.evaluator_slots().end());
-  evaluator_by_version_.insert(snapshot.evaluator_by_version().begin(),
-                               snapshot.evaluator_by_version().end());
+  for (const auto& evaluator : snapshot.evaluators()) {
+    evaluator_by_version_[evaluator.version()] = evaluator.slot();
+  }
   loss_points_.assign(snapshot.loss_points().begin(),
                       snapshot.loss_points().end());
   norm_points_.assign(snapshot.norm_points().begin(),
