@@ -6,7 +6,7 @@ import math
 from typing import Any, Iterable, Mapping, NamedTuple
 
 from . import _shards, _torch
-from ._module import shared_tensors
+from ._module import Names, SharedTensors, moved
 from ._parameters import Parameters, check_layout
 from ._ranks import Ranks
 from ._regions import Regions
@@ -98,21 +98,39 @@ class MeshParameters(Parameters):
     longer than that.
     """
 
-    def __init__(self, model: Any, buffers: str, names: Any, ranks: Ranks):
+    def __init__(self, model: Any, buffers: str, names: Names,
+                 ranks: Ranks):
         _torch.reshard(model)
         self._model = model
         self._ranks = ranks
-        self._tensors = shared_tensors(model, buffers, names)
+        self._tensors = SharedTensors(model, buffers, names)
         # On which device values travel between nodes.
         backends = _torch.loaded().distributed.get_backend_config()
         self._device = "cpu" if "cpu:" in backends else backends.split(":")[0]
+
+    def _now(self) -> dict[str, Any]:
+        """This rank's tensors. FSDP2's are whole parameters until a reshard."""
+        _torch.reshard(self._model)
+        return self._tensors.now()
 
     def _holdings(self) -> dict[str, Holding]:
         parameter = _torch.loaded().nn.Parameter
         return {name: Holding(tuple(tensor.shape),
                               _shards.box_of(tensor, name),
                               not isinstance(tensor, parameter))
-                for name, tensor in self._tensors.items()}
+                for name, tensor in self._now().items()}
+
+    def _locals(self) -> dict[str, Any]:
+        """This rank's values, in the memory of its tensors, by name.
+
+        Error PARAMETER_MOVED: a part is another one than in `bind`.
+        """
+        found = {}
+        for name, tensor in self._now().items():
+            if _shards.box_of(tensor, name) != self._mine[name].box:
+                raise moved(name, "is split in another way than before")
+            found[name] = _shards.local(tensor)
+        return found
 
     def bind(self, regions: Regions) -> None:
         """As Parameters: the ranks together must have the run's layout."""
@@ -131,28 +149,29 @@ class MeshParameters(Parameters):
                        for fragment in range(regions.fragment_count)]
 
     def read(self, fragments: Iterable[int]) -> None:
+        values = self._locals()
         for part in self._each(fragments):
             first, last = part.readers[0], part.readers[-1]
             if first == last == self._ranks.rank:
-                self._view(part).copy_(self._local(part))
+                self._view(part).copy_(values[part.name])
             elif first == self._ranks.rank:
-                self._send(self._local(part), last)
+                self._send(values[part.name], last)
             elif last == self._ranks.rank:
                 self._view(part).copy_(self._receive(part, first))
 
     def write(self, fragments: Iterable[int]) -> None:
-        _torch.reshard(self._model)
+        tensors = self._locals()
         for part in self._each(fragments):
             path, rank = part.writers, self._ranks.rank
             if (self._is_near and part.name in self._mine and
                     self._mine[part.name].box == part.box):
-                self._local(part).copy_(self._view(part))
+                tensors[part.name].copy_(self._view(part))
             if rank not in path:
                 continue
             place = path.index(rank)
             if place:
                 values = self._receive(part, path[place - 1])
-                self._local(part).copy_(values)
+                tensors[part.name].copy_(values)
             elif len(path) > 1:
                 values = self._view(part)
             if place + 1 < len(path):
@@ -160,16 +179,12 @@ class MeshParameters(Parameters):
 
     def shards(self) -> Mapping[str, Any]:
         return {_shards.describe(tensor): tensor
-                for tensor in self._tensors.values()
+                for tensor in self._now().values()
                 if _shards.is_sharded(tensor)}
 
     def _each(self, fragments: Iterable[int]) -> Iterable[Part]:
         for fragment in fragments:
             yield from self._parts[fragment]
-
-    def _local(self, part: Part) -> Any:
-        """This rank's values of the part, in its tensor's memory."""
-        return _shards.local(self._tensors[part.name])
 
     def _view(self, part: Part) -> Any:
         """The part in the region."""

@@ -12,7 +12,7 @@ from ._client import Client, Follower
 from ._exchange import Exchange
 from ._mesh_parameters import MeshParameters
 from ._module import LocalBuffers, ModuleParameters
-from ._parameters import ArrayParameters, Parameters, RegionParameters
+from ._parameters import ArrayParameters, Parameters
 from ._ranks import Alone, Ranks, to_error
 from ._state import State
 from ._steps import OpenTrain
@@ -34,7 +34,7 @@ def _parameters_of(model: Any, arrays: Mapping[str, Any] | None, buffers: str,
         return MeshParameters(model, buffers, names, ranks)
     if model is not None:
         return ModuleParameters(model, buffers, names)
-    return RegionParameters() if arrays is None else ArrayParameters(arrays)
+    return ArrayParameters(arrays)
 
 
 class Island:
@@ -146,8 +146,8 @@ class Island:
     def arrays(self) -> Mapping[str, Any]:
         """{name: float32 array} of the parameters, if there is no `model`.
 
-        Without `arrays` these are views of shared memory, valid from the
-        block's first line on. Change them in place.
+        Without `arrays` they exist from the block's first line on. Change them
+        in place.
         """
         return getattr(self._parameters, "arrays")
 

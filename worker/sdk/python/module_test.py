@@ -1,0 +1,70 @@
+#!/usr/bin/python3
+"""The tensors of a module that islands average, without torch."""
+
+import os
+import sys
+import types
+from unittest import mock
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "testing"))
+
+import cases  # noqa: E402
+
+import atoll  # noqa: E402
+from atoll import _module  # noqa: E402
+from atoll import _torch  # noqa: E402
+
+
+class FakeParameter:
+
+    def __init__(self, shape, is_trained=True):
+        self.shape = shape
+        self.requires_grad = is_trained
+
+    def detach(self):
+        return self
+
+    @staticmethod
+    def is_floating_point():
+        return True
+
+
+class SharedTensorsTest(cases.FolderCase):
+
+    def setUp(self):
+        super().setUp()
+        unusual = mock.patch.object(_torch, "refuse_unusual")
+        unusual.start()
+        self.addCleanup(unusual.stop)
+        self.parameters = {"a": FakeParameter((2, 3)), "b": FakeParameter((2,)),
+                           "frozen": FakeParameter((4,), False)}
+        self.tensors = _module.SharedTensors(types.SimpleNamespace(
+            named_parameters=lambda: list(self.parameters.items())), "local",
+            {"b": "bias"})
+
+    def check_moved(self, name):
+        with self.assertRaisesRegex(atoll.Error, "^%s " % name) as caught:
+            self.tensors.now()
+        self.assertEqual(caught.exception.reason, "PARAMETER_MOVED")
+
+    def test_a_parameter_that_takes_the_place_of_another_is_found(self):
+        new = self.parameters["a"] = FakeParameter((2, 3))
+        self.assertIs(self.tensors.now()["a"], new)
+
+    def test_a_parameter_that_is_frozen_later_is_found(self):
+        self.parameters["b"].requires_grad = False
+        self.assertEqual(list(self.tensors.now()), ["a", "bias"])
+
+    def test_other_names_and_shapes_are_refused(self):
+        self.parameters["a"].shape = (3, 2)
+        self.check_moved("a")
+        del self.parameters["a"]
+        self.check_moved("a")
+        self.parameters["a"] = FakeParameter((2, 3))
+        self.parameters["frozen"].requires_grad = True
+        self.check_moved("frozen")
+
+
+if __name__ == "__main__":
+    cases.main()
