@@ -326,6 +326,16 @@ class ParametersTest(TorchCase):
         self.assertEqual(first[1]["class"], "embedding")
         self.assertEqual(first[1]["init"], {"kind": "normal", "value": 0.5})
 
+    def test_a_run_of_a_model_on_a_meta_device_can_be_created(self):
+        with torch.device("meta"):
+            model = torch.nn.Sequential(torch.nn.Embedding(1 << 20, 1 << 16),
+                                        torch.nn.LayerNorm(1 << 16))
+        rows = _layout.tensors_json(
+            _layout.of_module(model, "local", None), 1, None)["tensors"]
+        self.assertEqual([(row["class"], row["init"]["value"])
+                          for row in rows],
+                         [("embedding", 1 / 256), ("vector", 1), ("vector", 0)])
+
     def test_unusual_tensors_are_refused(self):
         with self.assertRaisesRegex(atoll.Error, "UNSUPPORTED_TENSOR"):
             self.island(model=torch.nn.Linear(2, 2, device="meta"))

@@ -30,7 +30,8 @@ def _run_name(name: str, names: Names) -> str:
 
 
 def shared_tensors(model: Any, buffers: str, names: Names = None,
-                   kept: Container[str] = ()) -> dict[str, Any]:
+                   kept: Container[str] = (),
+                   may_be_meta: bool = False) -> dict[str, Any]:
     """The tensors of `model` that islands average, by their layout's name.
 
     Trained parameters in the order of named_parameters(): tied ones once,
@@ -55,7 +56,7 @@ def shared_tensors(model: Any, buffers: str, names: Names = None,
         if short in tensors:
             raise Error("two tensors have the name %s" % short,
                         code="INVALID_ARGUMENT")
-        _torch.refuse_unusual(_shards.local(tensor), name)
+        _torch.refuse_unusual(_shards.local(tensor), name, may_be_meta)
         if not tensor.is_floating_point():
             raise Error("%s is not of floating-point numbers" % name,
                         code="INVALID_ARGUMENT")
