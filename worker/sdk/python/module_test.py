@@ -50,7 +50,7 @@ class SharedTensorsTest(cases.FolderCase):
 
     def test_a_parameter_that_takes_the_place_of_another_is_found(self):
         new = self.parameters["a"] = FakeParameter((2, 3))
-        self.assertIs(self.tensors.now()["a"], new)
+        self.assertIs(self.tensors.now()["a"].tensor, new)
 
     def test_a_parameter_that_is_frozen_later_is_found(self):
         self.parameters["b"].requires_grad = False
@@ -64,6 +64,38 @@ class SharedTensorsTest(cases.FolderCase):
         self.parameters["a"] = FakeParameter((2, 3))
         self.parameters["frozen"].requires_grad = True
         self.check_moved("frozen")
+
+    def make(self, optimizer, masters=None):
+        return _module.SharedTensors(types.SimpleNamespace(
+            named_parameters=lambda: list(self.parameters.items())),
+            masters=masters, optimizers=[optimizer])
+
+    def optimizer(self, *stepped):
+        return types.SimpleNamespace(param_groups=[{"params": list(stepped)}],
+                                     state={})
+
+    def test_an_optimizer_that_steps_masters_is_refused(self):
+        master = FakeParameter((2, 3))
+        with self.assertRaises(atoll.Error) as caught:
+            self.make(self.optimizer(master))
+        self.assertEqual(caught.exception.reason, "MASTER_PARAMETERS")
+        found = self.make(self.optimizer(master), {"a": master}).now()
+        self.assertIs(found["a"].master, master)
+        self.assertIs(found["b"].master, self.parameters["b"])
+        with self.assertRaisesRegex(atoll.Error, "parameters has b"):
+            self.make(self.optimizer(master), {"b": master})
+
+    def test_an_optimizer_with_masters_in_its_state_is_refused(self):
+        optimizer = self.optimizer(self.parameters["a"])
+        tensors = self.make(optimizer)
+        optimizer.state[self.parameters["a"]] = {"master_param": None}
+        with self.assertRaisesRegex(atoll.Error, "MASTER_PARAMETERS"):
+            tensors.now()
+
+    def test_an_optimizer_that_steps_what_was_replaced_is_refused(self):
+        self.tensors = self.make(self.optimizer(*self.parameters.values()))
+        self.parameters["a"] = FakeParameter((2, 3))
+        self.check_moved("a")
 
 
 if __name__ == "__main__":

@@ -144,7 +144,112 @@ class ParametersTest(TorchCase):
                 model.turned += 1
             island.step()
         np.testing.assert_array_equal(
-            seen[0], [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12])
+            seen[0], [1, 2, 3.0078125, 4, 5, 7, 8, 9, 10, 11, 12])
+
+    def test_a_lossy_parameter_that_does_not_move_reads_as_it_was_written(self):
+        generator = np.random.default_rng(cases.random().getrandbits(32))
+        written = (generator.standard_normal(1000) * np.exp2(
+            generator.integers(-12, 12, 1000))).astype(np.float32)
+        step = np.exp2(generator.integers(-3, 4, 1000)).astype(np.float32)
+
+        def script(peer):
+            begin(peer, {"w": [1000]}, written)
+            peer.train(1)
+            for _ in range(2):
+                np.testing.assert_array_equal(peer.read()[0], written)
+            peer.train(1)
+            got.append(peer.read()[0])
+            peer.end()
+
+        for dtype in (torch.bfloat16, torch.float16, torch.float64,
+                      torch.float8_e5m2):
+            got = []
+            model = torch.nn.Module()
+            model.w = torch.nn.Parameter(torch.ones(1000).to(dtype))
+            os.environ["ATOLL_SOCKET"] = self.path(str(dtype))
+            with FakeExchange(self.path(str(dtype)), script), atoll.Island(
+                    "nobody:1", run=fake_exchange.RUN, model=model,
+                    work_dir=self.path("of-" + str(dtype))) as island:
+                island.step()
+                before = model.w.detach().double().clone()
+                model.w.data.copy_(model.w.float() + torch.from_numpy(step))
+                moved = (model.w.detach().double() - before).numpy()
+                island.step()
+            np.testing.assert_allclose(got[0], written.astype("f8") + moved,
+                                       rtol=2**-24)
+
+    def test_what_was_read_trains_on_with_the_same_bits_after_a_write(self):
+        got = []
+
+        def script(peer):
+            begin(peer, {"w": [1000]}, 1.0 + 2.0**-9)
+            for _ in range(2):
+                peer.train(1)
+                got.append(peer.read()[0])
+                peer.write(got[0])
+
+            peer.end()
+
+        model = torch.nn.Module()
+        model.w = torch.nn.Parameter(torch.zeros(1000, dtype=torch.bfloat16))
+        with self.exchange(script), self.island(model=model) as island:
+            model.w.data.copy_(torch.linspace(-2, 2, 1000))
+            island.step()
+            island.step()
+        np.testing.assert_array_equal(got[0], got[1])
+
+    def test_a_later_cast_is_refused_if_it_rounds(self):
+        def script(peer):
+            begin(peer, {"weight": [1, 1], "bias": [1]}, 1.0 + 2.0**-20)
+            peer.train(1)
+            peer.tell("read", fragments=[0])
+            error = peer.wait_for_close()[0]["error"]
+            self.assertEqual(error["reason"], "PARAMETER_MOVED")
+
+        model = torch.nn.Linear(1, 1)
+        with self.exchange(script), \
+                self.assertRaisesRegex(atoll.Error, "weight was torch.float32"), \
+                self.island(model=model) as island:
+            model.to(torch.bfloat16)
+            island.step()
+
+    def test_a_later_cast_that_widens_keeps_the_values(self):
+        def script(peer):
+            begin(peer, {"weight": [1, 1], "bias": [1]}, 1.0 + 2.0**-20)
+            peer.train(1)
+            np.testing.assert_array_equal(peer.read()[0], [1 + 2.0**-20] * 2)
+            peer.end()
+
+        model = torch.nn.Linear(1, 1).to(torch.bfloat16)
+        with self.exchange(script), self.island(model=model) as island:
+            model.float()
+            island.step()
+
+    def test_masters_are_what_islands_average(self):
+        def script(peer):
+            begin(peer, {"weight": [1, 1], "bias": [1]}, 1.0 + 2.0**-20)
+            peer.train(1)
+            np.testing.assert_array_equal(peer.read()[0], [1.5 + 2.0**-20] * 2)
+            peer.write(3.0)
+            peer.train(1)
+            peer.end()
+
+        model = torch.nn.Linear(1, 1).to(torch.bfloat16)
+        masters = {name: parameter.detach().float() for name, parameter in
+                   model.named_parameters()}
+        optimizer = torch.optim.SGD(list(masters.values()), lr=1)
+        with self.assertRaisesRegex(atoll.Error, "MASTER_PARAMETERS"):
+            self.island(model=model, state={"optimizer": optimizer})
+        with self.exchange(script), self.island(
+                model=model, state={"optimizer": optimizer},
+                parameters=lambda: masters) as island:
+            for master in masters.values():
+                master.grad = torch.full_like(master, -0.5)
+            optimizer.step()
+            island.step()
+            for value in (*masters.values(), *model.parameters()):
+                self.assertEqual(value.item(), 3)
+            island.step()
 
     def test_what_a_program_does_to_parameters_does_not_cut_them_off(self):
         def vector(net):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Container, Iterable, Mapping
+from typing import (Any, Callable, Container, Iterable, Mapping, NamedTuple)
 
 from . import _shards, _torch
 from ._parameters import Parameters, check_layout
 from ._regions import Regions
+from ._rounding import Values, moved
 from .errors import Error
 
 BUFFERS = ("local", "average")
 Names = Callable[[str], str] | Mapping[str, str] | None
+Masters = Callable[[], Mapping[str, Any]] | Mapping[str, Any] | None
 
 
 def layout_name(name: str) -> str:
@@ -64,26 +66,56 @@ def shared_tensors(model: Any, buffers: str, names: Names = None,
     return tensors
 
 
+class Shared(NamedTuple):
+    """A tensor that islands average, and the one that the optimizer steps.
+
+    They are one, but for mixed precision with masters in f32.
+    """
+
+    tensor: Any
+    master: Any
+
+    def write(self, values: Values, name: str, new: Any) -> None:
+        values.write(name, _shards.local(self.master), new)
+        if self.master is not self.tensor:
+            _shards.local(self.tensor).copy_(new)
+
+
 class SharedTensors:
     """The tensors of a module that islands average, found anew each time.
 
     A program may replace a parameter, or its memory, device or dtype.
     """
 
-    def __init__(self, model: Any, buffers: str, names: Names):
+    def __init__(self, model: Any, buffers: str = "local", names: Names = None,
+                 masters: Masters = None, optimizers: Iterable[Any] = ()):
+        """Error MASTER_PARAMETERS: the optimizers step other tensors only."""
         self._model = model
         self._buffers = buffers
         self._names = names
-        self._shapes = {name: tensor.shape for name, tensor in
-                        shared_tensors(model, buffers, names).items()}
+        self._masters = masters
+        self._optimizers = list(optimizers)
+        self._stepped: set[str] = set()
+        tensors = self._find()
+        self._shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        self.now()
+        if self._optimizers and masters is None and tensors and (
+                not self._stepped):
+            raise _has_masters("no optimizer of `state` steps a parameter of "
+                               "the model")
 
-    def now(self) -> dict[str, Any]:
+    def _find(self, kept: Container[str] = ()) -> dict[str, Any]:
+        if _torch.has_ranks():
+            _torch.reshard(self._model)
+        return shared_tensors(self._model, self._buffers, self._names, kept)
+
+    def now(self) -> dict[str, Shared]:
         """The tensors, by the layout's name.
 
         Error PARAMETER_MOVED: they are not those of the constructor.
+        MASTER_PARAMETERS: an optimizer has a copy in f32 of its own.
         """
-        tensors = shared_tensors(self._model, self._buffers, self._names,
-                                 self._shapes)
+        tensors = self._find(self._shapes)
         for name in [*self._shapes, *tensors]:
             if name not in tensors:
                 raise moved(name, "is no longer in the model")
@@ -92,14 +124,40 @@ class SharedTensors:
             if tensors[name].shape != self._shapes[name]:
                 raise moved(name, "has another shape than when the island was "
                             "made")
-        return tensors
+        found = {name: Shared(tensor, tensor)
+                 for name, tensor in tensors.items()}
+        masters = self._masters() if callable(self._masters) else self._masters
+        for own_name, master in (masters or {}).items():
+            name = _run_name(own_name, self._names)
+            if name not in found or (_shards.local(master).shape !=
+                                     _shards.local(tensors[name]).shape):
+                raise Error("parameters has %s, of the shape %s, which is no "
+                            "parameter of the model" %
+                            (own_name, list(master.shape)),
+                            code="INVALID_ARGUMENT")
+            found[name] = Shared(tensors[name], master)
+        self._check_optimizers(found)
+        return found
+
+    def _check_optimizers(self, found: Mapping[str, Shared]) -> None:
+        states = {id(parameter): getattr(optimizer, "state", {}).get(parameter)
+                  for optimizer in self._optimizers
+                  for group in optimizer.param_groups
+                  for parameter in group["params"]}
+        stepped = {name for name, of in found.items()
+                   if id(of.master) in states}
+        for name in sorted(self._stepped - stepped):
+            raise moved(name, "is another tensor than the optimizer steps")
+        for name in stepped:
+            if any("master" in str(key)
+                   for key in states[id(found[name].master)] or ()):
+                raise _has_masters("the optimizer steps a copy of " + name)
+        self._stepped = stepped
 
 
-def moved(name: str, how: str) -> Error:
-    return Error("%s %s" % (name, how), reason="PARAMETER_MOVED",
-                 code="FAILED_PRECONDITION",
-                 hint="Change the model first, then make the optimizer and the "
-                 "Island.")
+def _has_masters(why: str) -> Error:
+    return Error(why, reason="MASTER_PARAMETERS", code="FAILED_PRECONDITION",
+                 hint="Give `parameters` the tensors that it steps.")
 
 
 class ModuleParameters(Parameters):
@@ -107,31 +165,33 @@ class ModuleParameters(Parameters):
 
     arrays: Mapping[str, Any] = {}
 
-    def __init__(self, model: Any, buffers: str, names: Names):
-        self._tensors = SharedTensors(model, buffers, names)
+    def __init__(self, tensors: SharedTensors):
+        self._tensors = tensors
+        self._values = Values()
 
     def bind(self, regions: Regions) -> None:
-        check_layout({name: tuple(tensor.shape)
-                      for name, tensor in self._tensors.now().items()},
+        check_layout({name: tuple(of.tensor.shape)
+                      for name, of in self._tensors.now().items()},
                      regions.all_views())
         self._regions = regions
 
-    def _each(self, fragments: Iterable[int]) -> Iterable[tuple[Any, Any]]:
+    def _each(self, fragments: Iterable[int]
+              ) -> Iterable[tuple[str, Shared, Any]]:
         """The tensors of the fragments, each with its region's."""
         tensors = self._tensors.now()
         for fragment in fragments:
             for name, view in self._regions.views(fragment).items():
-                tensor = _shards.local(tensors[name])
-                yield tensor, _torch.loaded().from_numpy(view).reshape(
-                    tensor.shape)
+                of = tensors[name]
+                yield name, of, _torch.loaded().from_numpy(view).reshape(
+                    of.tensor.shape)
 
     def read(self, fragments: Iterable[int]) -> None:
-        for tensor, of_region in self._each(fragments):
-            of_region.copy_(tensor)
+        for name, of, of_region in self._each(fragments):
+            of_region.copy_(self._values.read(name, _shards.local(of.master)))
 
     def write(self, fragments: Iterable[int]) -> None:
-        for tensor, of_region in self._each(fragments):
-            tensor.copy_(of_region)
+        for name, of, of_region in self._each(fragments):
+            of.write(self._values, name, of_region)
 
 
 class LocalBuffers:

@@ -11,7 +11,8 @@ from . import _torch
 from ._client import Client, Follower
 from ._exchange import Exchange
 from ._mesh_parameters import MeshParameters
-from ._module import LocalBuffers, ModuleParameters
+from ._module import (LocalBuffers, Masters, ModuleParameters, Names,
+                      SharedTensors)
 from ._parameters import ArrayParameters, Parameters
 from ._ranks import Alone, Ranks, to_error
 from ._state import State
@@ -25,16 +26,16 @@ _PROGRESS_S = 4.0  # Less than a silence that is told of.
 _SAVES = ("auto", "always")
 
 
-def _parameters_of(model: Any, arrays: Mapping[str, Any] | None, buffers: str,
-                   names: Any, ranks: Alone | Ranks) -> Parameters:
+def _parameters_of(tensors: SharedTensors | None,
+                   arrays: Mapping[str, Any] | None,
+                   ranks: Alone | Ranks) -> Parameters:
     if isinstance(ranks, Ranks):
-        if model is None:
+        if tensors is None:
             raise Error("an island of torch.distributed needs a model",
                         code="INVALID_ARGUMENT", hint="Give model.")
-        return MeshParameters(model, buffers, names, ranks)
-    if model is not None:
-        return ModuleParameters(model, buffers, names)
-    return ArrayParameters(arrays)
+        return MeshParameters(tensors, ranks)
+    return ArrayParameters(arrays) if tensors is None else (
+        ModuleParameters(tensors))
 
 
 class Island:
@@ -77,7 +78,8 @@ class Island:
                  mesh: Any = None, save: str = "auto",
                  evaluate: Callable[[], Any] | None = None,
                  buffers: str = "local",
-                 names: Callable[[str], str] | Mapping[str, str] | None = None,
+                 names: Names = None,
+                 parameters: Masters = None,
                  data_fingerprint: str = ""):
         """Captures the state; opens no connection yet.
 
@@ -104,6 +106,10 @@ class Island:
           buffers: "average": buffers of floating-point numbers are averaged as
             parameters are. "local": each island has its own.
           names: The run's name of each of the model's names that differs.
+          parameters: {the model's name: tensor} of the same shape, or a function
+            that returns it: the tensors that the optimizer steps, if they are
+            not the model's own, such as masters in f32. They are what islands
+            average; a write reaches the model's too.
           data_fingerprint: The data's fingerprint, if Atoll's own engine reads
             it in other islands of the run: `Data.fingerprint()`.
 
@@ -121,9 +127,14 @@ class Island:
             "atoll-work", "-".join([run] + ([island_id] if island_id else []))))
         objects = dict(state or {})
         ranks = Ranks(mesh) if _torch.has_ranks() else Alone()
+        tensors = None
         if model is not None:
+            tensors = SharedTensors(
+                model, buffers, names, parameters,
+                [thing for thing in objects.values()
+                 if hasattr(thing, "param_groups")])
             objects["(buffers)"] = LocalBuffers(model, buffers)
-        self._parameters = _parameters_of(model, arrays, buffers, names, ranks)
+        self._parameters = _parameters_of(tensors, arrays, ranks)
         self._evaluate = evaluate
         captured = State(objects)
         store = Store(os.path.join(folder, ranks.folder), captured.capture(),
