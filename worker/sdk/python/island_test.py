@@ -148,6 +148,48 @@ class LoopTest(IslandCase):
             np.testing.assert_array_equal(island.arrays[name], [[3998], [3999]])
             island.step()
 
+    def test_a_step_that_was_skipped_has_no_part_in_the_loss(self):
+        def script(peer):
+            peer.begin(3, 4)
+            self.assertEqual(peer.train(3)["loss"], 1.5)
+            self.assertEqual(peer.train(2)["loss"], 1.0)
+            self.assertEqual(peer.train(2)["loss"], "NaN")
+            peer.end()
+
+        with self.exchange(script), self.island() as island:
+            for loss in (1.0, float("inf"), 2.0, 1.0, float("nan"), 1.0):
+                island.step(loss=loss)
+            island.arrays["v"][1] = np.nan
+            island.step(loss=float("nan"))
+
+    def test_a_dictionary_is_a_state(self):
+        def first(peer):
+            peer.begin()
+            peer.train(1)
+            peer.ask("save", save_id="s-1")
+
+        def second(peer):
+            peer.hello()
+            peer.layout()
+            peer.ask("load", save_id="s-1")
+            peer.write(0, 0)
+            peer.train(1)
+            peer.end()
+
+        progress, seen = {"epoch": 0, "best": [1]}, []
+        with self.exchange(first, second), self.island(
+                state={"progress": progress}) as island:
+            while True:
+                progress["epoch"] += 1
+                seen.append(progress["epoch"])
+                if not island.step():
+                    break
+        self.assertEqual((seen[0], progress["epoch"], progress["best"]),
+                         (1, 2, [1]))
+        self.assertGreaterEqual(len(seen), 2)
+        with self.assertRaisesRegex(atoll.Error, "Keep numbers in"):
+            self.island(state={"epoch": 3}, work_dir=self.path("other"))
+
     def test_numbers_come_as_numbers_or_texts_and_unknown_fields_pass(self):
         def script(peer):
             peer.hello(inner_step_count=3, later="unknown")

@@ -65,6 +65,12 @@ class SharedTensorsTest(cases.FolderCase):
         self.parameters["frozen"].requires_grad = True
         self.check_moved("frozen")
 
+    def test_names_that_no_run_may_have_are_written_in_ascii(self):
+        self.parameters["gr\u00f6\u00dfe"] = FakeParameter((1,))
+        tensors = _module.SharedTensors(types.SimpleNamespace(
+            named_parameters=lambda: list(self.parameters.items())))
+        self.assertEqual(list(tensors.now()), ["a", "b", "gr_uf6__udf_e"])
+
     def make(self, optimizer, masters=None):
         return _module.SharedTensors(types.SimpleNamespace(
             named_parameters=lambda: list(self.parameters.items())),

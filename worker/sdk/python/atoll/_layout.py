@@ -54,8 +54,8 @@ def _init(name: str, tensor: Tensor) -> tuple[str, float]:
 
     Two processes must get the same layout from two models of one shape. So a
     tensor whose elements are all equal keeps that value; another vector gets 0,
-    and a matrix gets normal values with a variance of 1 / inputs. Of vectors
-    on a meta device weights get 1, and biases 0.
+    and a matrix gets normal values with a variance of 1 / inputs. On a meta
+    device a vector named weight gets 1, and one named bias 0.
     """
     if tensor.values is not None:
         first = float(tensor.values.flat[0])

@@ -177,6 +177,9 @@ class MeshParameters(Parameters):
             if place + 1 < len(path):
                 self._send(values, path[place + 1])
 
+    def are_finite(self) -> bool:
+        return self._tensors.are_finite()
+
     def shards(self) -> Mapping[str, Any]:
         return {_shards.describe(of.tensor): of.tensor
                 for of in self._tensors.now().values()

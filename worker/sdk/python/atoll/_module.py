@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import (Any, Callable, Container, Iterable, Mapping, NamedTuple)
 
 from . import _shards, _torch
@@ -11,6 +12,7 @@ from ._rounding import Values, moved
 from .errors import Error
 
 BUFFERS = ("local", "average")
+_FOREIGN = re.compile(r"[^A-Za-z0-9._-]")  # No run has these in a name.
 Names = Callable[[str], str] | Mapping[str, str] | None
 Masters = Callable[[], Mapping[str, Any]] | Mapping[str, Any] | None
 
@@ -28,7 +30,8 @@ def layout_name(name: str) -> str:
 def _run_name(name: str, names: Names) -> str:
     """The run's name of a tensor that the model gives a name."""
     name = layout_name(name)
-    return names(name) if callable(names) else (names or {}).get(name, name)
+    name = names(name) if callable(names) else (names or {}).get(name, name)
+    return _FOREIGN.sub(lambda found: "_u%x_" % ord(found[0]), name)
 
 
 def shared_tensors(model: Any, buffers: str, names: Names = None,
@@ -139,6 +142,11 @@ class SharedTensors:
         self._check_optimizers(found)
         return found
 
+    def are_finite(self) -> bool:
+        """As Parameters."""
+        return all(_shards.local(of.master).isfinite().all()
+                   for of in self.now().values())
+
     def _check_optimizers(self, found: Mapping[str, Shared]) -> None:
         states = {id(parameter): getattr(optimizer, "state", {}).get(parameter)
                   for optimizer in self._optimizers
@@ -192,6 +200,9 @@ class ModuleParameters(Parameters):
     def write(self, fragments: Iterable[int]) -> None:
         for name, of, of_region in self._each(fragments):
             of.write(self._values, name, of_region)
+
+    def are_finite(self) -> bool:
+        return self._tensors.are_finite()
 
 
 class LocalBuffers:

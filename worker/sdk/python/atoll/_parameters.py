@@ -25,6 +25,9 @@ class Parameters(Protocol):
     def write(self, fragments: Iterable[int]) -> None:
         """Takes the values in the regions of these fragments."""
 
+    def are_finite(self) -> bool:
+        """This rank's parameters have no NaN and no infinity."""
+
     def shards(self) -> Mapping[str, Any]:
         """A DTensor of each kind: {_shards.describe(tensor): tensor}."""
         return {}
@@ -92,3 +95,6 @@ class ArrayParameters(Parameters):
             for name, view in self._regions.views(fragment).items():
                 array = self.arrays[name]
                 array[...] = view.reshape(array.shape)
+
+    def are_finite(self) -> bool:
+        return all(np.isfinite(array).all() for array in self.arrays.values())

@@ -28,7 +28,7 @@ class Values:
 
     def __init__(self) -> None:
         self._off: dict[str, Any] = {}     # v - t by name, if t is lossy.
-        self._dtypes: dict[str, Any] = {}  # Of t at the newest write.
+        self._dtypes: dict[str, Any] = {}  # Those of t at a write.
 
     def write(self, name: str, tensor: Any, values: Any) -> None:
         """Copies `values`, f32, to the tensor."""

@@ -113,7 +113,9 @@ class Trainer:
 
     def total(self, train: OpenTrain) -> Total:
         """The sums over the steps of all ranks."""
-        return total_of(self.ranks.together(train.sums), self.ranks.replicas)
+        return total_of(self.ranks.together(
+            lambda: train.sums(self._parameters.are_finite)),
+                        self.ranks.replicas)
 
     def close(self) -> None:
         self._store.close()

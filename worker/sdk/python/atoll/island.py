@@ -90,8 +90,9 @@ class Island:
           arrays: Or {name: writable float32 array}. Without both, train on
             `island.arrays`.
           state: {name: object with state_dict and load_state_dict, or a
-            numpy.random.Generator or torch.Generator}. Global generators are
-            always a part of it.
+            numpy.random.Generator or torch.Generator, or a dictionary of plain
+            values, which a restore fills anew}. Global generators are always a
+            part of it.
           island_id: The island's name, kept over restarts. Default: the name
             in the certificate, or the host's.
           work_dir: Folder for states, the exchange's files and its log; the
@@ -105,7 +106,9 @@ class Island:
           evaluate: As the method `evaluate`; from the first request on.
           buffers: "average": buffers of floating-point numbers are averaged as
             parameters are. "local": each island has its own.
-          names: The run's name of each of the model's names that differs.
+          names: The run's name of each of the model's names that differs. A
+            run's names are of A-Z a-z 0-9 _ . and -; other characters become
+            _uCODE_.
           parameters: {the model's name: tensor} of the same shape, or a function
             that returns it: the tensors that the optimizer steps, if they are
             not the model's own, such as masters in f32. They are what islands

@@ -46,7 +46,7 @@ def create_run(run_id: str, model: Any = None, *,
       buffers: As in Island: "average" makes them tensors of the run.
       names: As in Island.
       first_values: Formulas instead of the values: {tensor: ("normal", standard
-        deviation) or ("constant", value)}. Of those left out, a tensor of equal
+        deviation) or ("constant", value)}. If one is left out, a tensor of equal
         elements keeps their value, another matrix gets normal values with a
         variance of 1 / inputs, another vector 0; on a meta device a vector
         named weight gets 1, one named bias 0.
