@@ -62,7 +62,7 @@ void AddCaRevoke(flags::Command& app, Context& context) {
       "works in a program's --tls-dir, next to ca.crt: copy it\n"
       "to the coordinator and to every server. They read it within a second,\n"
       "and then refuse the calls of these certificates, also on connections\n"
-      "that are open; a stream that is open ends within 11 minutes. `atoll ca\n"
+      "that are open; a stream that is open ends within 12 minutes. `atoll ca\n"
       "issue` and `atoll ca renew` copy it to their directories. Islands that a\n"
       "gate enrolled are revoked with `atoll island revoke`.\n"
       "Examples:\n"

@@ -550,6 +550,7 @@ TEST_F(RunStoreTest, ASegmentThatCannotBeReadAtAStartIsLostUntilItCan) {
 
 // The same without a record that names the segment.
 TEST_F(RunStoreTest, ASpareSegmentThatCannotBeReadAtAStartKeepsItsName) {
+  ASSERT_TRUE(store_->ReserveRound(0, 0, 1).ok());
   StoreContribution(0);
   ASSERT_TRUE(store_->contributions().Drop({Bind(0)->key()}).ok());
   ASSERT_EQ(fs_.List(kLog)->size(), 1);
@@ -601,6 +602,7 @@ TEST_F(RunStoreTest, DamagedContributionsOfASealAreFoundAndLost) {
 }
 
 TEST_F(RunStoreTest, SegmentsAreUsedAgain) {
+  ASSERT_TRUE(store_->ReserveRound(0, 0, 2).ok());
   for (int round = 1; round <= 5; ++round) {
     StoreContribution(0);
     StoreContribution(1);

@@ -38,7 +38,7 @@ class EvaluationTest(gated.GatedTest):
                                 arguments=["--island-id=attic"])
         wait.until("it is a member", lambda: len(cluster.islands()) == 1)
         cluster.kill("volunteer-0")
-        attic = self.member(self.enrolled("volunteer-0"), "attic")
+        attic = self.member(self.enrolled("volunteer-0"), "e-attic")
         cluster.start_island("run", "island-0")
         wait.until("both are members", lambda: len(cluster.islands()) == 2)
         cluster.run_cli("run", "resume", "run", check=0)

@@ -95,7 +95,7 @@ class LogFloodTest(gated.GatedTest):
         self.assertNotIn("[libprotobuf", self.log("coordinator"))
         flood(island)
         cluster.may_end("volunteer-0")
-        cluster.run_cli("island", "revoke", "run", "attic", check=0)
+        cluster.run_cli("island", "revoke", "run", "e-attic", check=0)
         cluster.processes["volunteer-0"].wait()
         flood(island)
 

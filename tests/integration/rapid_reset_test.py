@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Peers that open and reset streams as fast as they can.
 
-Memory keeps its bound, and the calls of others go on. More runs of each:
-tests/integration/many_runs.py.
+One such attack on a fresh program keeps the bound of memory, and the calls of
+others go on.
 """
 
 import threading
@@ -17,19 +17,15 @@ STREAMS = 100000
 
 # Each with whether a request comes before the reset: a call of several requests
 # comes to its handler without one.
-CALLS = {
-    "coordinator": [
-        ("/atoll.v1.IslandService/WatchPlan", True),
-        ("/atoll.v1.RunService/GetRun", True),
-        ("/grpc.health.v1.Health/Watch", True),
-        ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-         False),
-    ],
-    "server-0": [
-        ("/atoll.v1.ParameterService/PushOuterGradient", False),
-        ("/atoll.v1.ParameterService/PullParameters", True),
-    ],
-}
+CALLS = [
+    ("coordinator", "/atoll.v1.IslandService/WatchPlan", True),
+    ("coordinator", "/atoll.v1.RunService/GetRun", True),
+    ("coordinator", "/grpc.health.v1.Health/Watch", True),
+    ("coordinator",
+     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", False),
+    ("server-0", "/atoll.v1.ParameterService/PushOuterGradient", False),
+    ("server-0", "/atoll.v1.ParameterService/PullParameters", True),
+]
 
 
 def memory(process, name):
@@ -48,27 +44,36 @@ class RapidResetTest(gated.GatedTest):
         wait.until("it is a member", lambda: len(self.cluster.islands()) == 1)
         return self.enrolled("volunteer-0")
 
+    def restart(self, program):
+        """Returns the address of the fresh program, once it serves."""
+        cluster = self.cluster
+        cluster.kill(program)
+        cluster.restart(program)
+        address = (cluster.coordinator_address if program == "coordinator"
+                   else cluster.server_address(program))
+        wait.until("%s serves" % program, lambda: cluster.retry(
+            cluster.client(address).health) == 1)
+        return address
+
     def attack(self, certificate):
         cluster = self.cluster
-        for program, calls in CALLS.items():
+        for program, path, with_message in CALLS:
+            address = self.restart(program)
             process = cluster.processes[program]
-            address = (cluster.coordinator_address if program == "coordinator"
-                       else cluster.server_address(program))
             idle = memory(process, "VmRSS")
-            for path, with_message in calls:
-                attacker = threading.Thread(
-                    target=rapid_reset.send,
-                    args=(address, certificate, path, STREAMS, with_message))
-                attacker.start()
-                # The operator's calls go on meanwhile.
-                cluster.retry(cluster.client(
-                    cluster.coordinator_address).service("RunService").GetRun,
-                    run_id="run")
-                attacker.join()
-                peak = memory(process, "VmHWM")
-                self.assertLess(peak, 1.5 * idle + (64 << 20),
-                                "%s: %d MiB idle, %d MiB after %s" % (
-                                    program, idle >> 20, peak >> 20, path))
+            attacker = threading.Thread(
+                target=rapid_reset.send,
+                args=(address, certificate, path, STREAMS, with_message))
+            attacker.start()
+            # The operator's calls go on meanwhile.
+            cluster.retry(cluster.client(
+                cluster.coordinator_address).service("RunService").GetRun,
+                run_id="run")
+            attacker.join()
+            peak = memory(process, "VmHWM")
+            self.assertLess(peak, 1.5 * idle + (64 << 20),
+                            "%s: %d MiB idle, %d MiB after %s" % (
+                                program, idle >> 20, peak >> 20, path))
             cluster.check_alive()
 
     def test_an_enrolled_island_takes_no_memory(self):

@@ -38,7 +38,7 @@ class UndecidedTest(gated.GatedTest):
                    lambda: len(cluster.islands()) == len(VOLUNTEERS))
         for name in VOLUNTEERS:
             cluster.kill("volunteer-" + name)
-        return [self.member(self.enrolled("volunteer-" + name), name)
+        return [self.member(self.enrolled("volunteer-" + name), "e-" + name)
                 for name in VOLUNTEERS]
 
     def begin(self, member):
@@ -84,7 +84,7 @@ class UndecidedTest(gated.GatedTest):
         self.cluster.kill("server-0")
         self.cluster.restart("server-0")
         self.assertFalse(self.begin(members[0]))
-        self.cluster.run_cli("island", "revoke", "run", "v0", check=0)
+        self.cluster.run_cli("island", "revoke", "run", "e-v0", check=0)
         wait.until("its contributions are gone",
                    lambda: self.segment_count() == 9)
         error = client.error_of(self.begin, members[0])

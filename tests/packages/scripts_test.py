@@ -111,6 +111,9 @@ class ScriptsTest(unittest.TestCase):
             self.assertIn("\nLoadCredential=tls.key:/etc/atoll/%s/tls.key\n"
                           % name, unit)
             self.assertIn("--tls-key ${CREDENTIALS_DIRECTORY}/tls.key", unit)
+            # A peer may make it take memory (SECURITY.md).
+            self.assertRegex(unit, r"\nMemoryMax=[1-9][0-9]*%\n")
+            self.assertIn("\nRestart=on-failure\n", unit)
 
     def test_an_installation_makes_no_log_in_a_directory_that_is_there(self):
         # It may be the mount point of a volume that is not mounted now.

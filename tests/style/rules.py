@@ -383,6 +383,21 @@ def own_includes(files):
                     '%s: include %s, here or in a header' % (name, header))
 
 
+_NAMED_TEST = re.compile(r'`([a-z0-9_/]+_test)`')
+
+
+def named_tests(files):
+  """Across files: the tests that SECURITY.md names are there."""
+  tests = ['/' + path.rsplit('.', 1)[0] for path in files
+           if path.endswith(('_test.cc', '_test.py', '_test.sh'))]
+  text = files.get('SECURITY.md', '')
+  for number, line in enumerate(text.split('\n'), 1):
+    for name in _NAMED_TEST.findall(line):
+      if not any(test.endswith('/' + name) for test in tests):
+        yield Violation('SECURITY.md', number, 'test',
+                        '%s: there is no such test' % name)
+
+
 def plain_phrases(files):
   """Across files: no phrase that plain English avoids becomes more frequent."""
   for path, line, message in phrases.excess(files):
@@ -395,7 +410,7 @@ PER_FILE = [
 ]
 PER_TREE = [
     packages_have_tests, folders_are_small, folders_say_what_they_hold,
-    no_circles, own_includes, plain_phrases
+    no_circles, own_includes, named_tests, plain_phrases
 ]
 
 

@@ -268,6 +268,19 @@ class ManualsTest(unittest.TestCase):
       self.assertEqual([], found('base/DESIGN.md', text + '\n'), text)
 
 
+class NamedTestsTest(unittest.TestCase):
+
+  def test_security_md_names_tests_that_are_there(self):
+    text = 'It holds (`base/a_test`, `a_test`,\n`b_test`).\n'
+    files = {'base/a_test.cc': 'int a;\n', 'base/c_b_test.py': 'b = 1\n'}
+    found_there = [v for v in rules.named_tests({'SECURITY.md': text, **files})]
+    self.assertEqual([('SECURITY.md', 2)],
+                     [(v.path, v.line) for v in found_there])
+    files['tests/b_test.sh'] = ''
+    self.assertEqual(
+        [], list(rules.named_tests({'SECURITY.md': text, **files})))
+
+
 class FoldersTest(unittest.TestCase):
 
   def rules(self, files):

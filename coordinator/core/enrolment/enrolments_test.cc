@@ -128,7 +128,7 @@ TEST_F(EnrolmentsTest, ANameThatCannotBeRenewedMakesRoom) {
   for (const storage::v1::Record& record : granted->records) {
     enrolments_.Apply(record);
   }
-  EXPECT_TRUE(Knows("attic"));
+  EXPECT_TRUE(Knows("e-attic"));
   EXPECT_FALSE(Knows("e-island-7"));
 }
 

@@ -11,10 +11,11 @@
 namespace atl::coordinator {
 namespace {
 
-// Three data shards, and rounds of at most 10 s.
+// Three data shards, and rounds of at most 10 s. The first asks three islands.
 v1::RunSpec Elastic(int64_t quorum = 1) {
   v1::RunSpec spec = ElasticSpec();
   spec.mutable_schedule()->set_min_quorum(quorum);
+  spec.mutable_schedule()->set_island_count_min(3);
   spec.mutable_schedule()->set_round_count(200);
   spec.mutable_schedule()->mutable_round_deadline()->set_seconds(10);
   spec.mutable_data()->set_data_shard_count(3);
@@ -99,7 +100,7 @@ TEST_F(DataLeaseTest, ALongAbsenceIsNoIdleness) {
 TEST_F(DataLeaseTest, MembersThatNeverGetReadyYield) {
   Start(Elastic(), 0);
   for (const char* id : {"i0", "i1", "i2"}) {
-    ASSERT_TRUE(run_->Join(id, "token").ok());
+    ASSERT_TRUE(run_->Join(id).ok());
   }
   run_->Pass(kIdleRoundsMax * absl::Seconds(10) - absl::Seconds(1));
   EXPECT_EQ(Refusal("new"), "NO_DATA_SHARD");
