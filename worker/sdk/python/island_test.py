@@ -18,6 +18,7 @@ from fake_exchange import FakeExchange  # noqa: E402
 import numpy as np  # noqa: E402
 
 import atoll  # noqa: E402
+from atoll import island as island_module  # noqa: E402
 from atoll import _store as store_module  # noqa: E402
 from atoll import _trainer as trainer_module  # noqa: E402
 from atoll import island as island_module  # noqa: E402
@@ -161,6 +162,23 @@ class LoopTest(IslandCase):
                 island.step(loss=loss)
             island.arrays["v"][1] = np.nan
             island.step(loss=float("nan"))
+
+    def test_lost_parameters_end_a_train_early(self):
+        def script(peer):
+            peer.begin(3, 4)
+            self.assertEqual(peer.train(1 << 40)["loss"], "NaN")
+            peer.write(3, 4)
+            self.assertEqual(peer.train(1)["loss"], 2.0)
+            peer.end()
+
+        with mock.patch.object(island_module, "_PROGRESS_S", 0), \
+                self.exchange(script), self.island() as island:
+            island.step(loss=float("nan"))  # Skipped.
+            self.assertGreater(island.done_step_count, 0)
+            island.arrays["v"][1] = np.nan
+            while np.isnan(island.arrays["v"][1]):
+                island.step(loss=float("nan"))
+            island.step(loss=2.0)
 
     def test_a_dictionary_is_a_state(self):
         def first(peer):

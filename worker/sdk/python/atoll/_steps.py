@@ -190,11 +190,22 @@ class OpenTrain:
             loss = self._loss_sum / self._loss_count
         return Sums(self.done, int(self._tokens), loss, self._metrics)
 
+    def _waits_for_a_device(self) -> bool:
+        return any(_torch.is_tensor(x) and x.device.type != "cpu"
+                   for x in (*self._waiting, self._tokens))
+
+    def is_lost(self, is_sound: Callable[[], bool]) -> bool:
+        """More steps are in vain. False while a device has the losses."""
+        if self._waits_for_a_device():
+            return False
+        self._read_losses()
+        return (self._newest_loss is not None and
+                not math.isfinite(self._newest_loss) and not is_sound())
+
     def progress(self) -> dict[str, Any]:
         """The steps so far. Does not wait for a device: it then has no loss."""
         body: dict[str, Any] = {"step_count": self.done}
-        if not any(_torch.is_tensor(x) and x.device.type != "cpu"
-                   for x in (*self._waiting, self._tokens)):
+        if not self._waits_for_a_device():
             self._read_losses()
             body["token_count"] = int(self._tokens)
             if self._newest_loss is not None and math.isfinite(

@@ -117,6 +117,9 @@ class Trainer:
             lambda: train.sums(self._parameters.are_finite)),
                         self.ranks.replicas)
 
+    def is_lost(self, train: OpenTrain) -> bool:
+        return train.is_lost(self._parameters.are_finite)
+
     def close(self) -> None:
         self._store.close()
 

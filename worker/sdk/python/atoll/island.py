@@ -270,8 +270,10 @@ class Island:
                 message = self._client.look()
                 if message is not None and message.kind == "end":
                     self._take(message.body)
-                elif message is not None or train.done >= train.request[
-                        "step_count"]:
+                elif (message is not None or
+                      train.done >= train.request["step_count"] or
+                      now >= self._progress_at and
+                      self._client.is_lost(train)):
                     total = self._client.total(train)
                     self.metrics = total.metrics
                     self._client.finish(train, total)
