@@ -8,11 +8,15 @@ import hashlib
 import json
 import os
 import signal
+from unittest import mock
+
+import numpy
 
 from harness import arithmetic
 from harness import cases
 from harness import cluster as cluster_module
 from harness import numpy_trainer
+from harness.numpy_trainer import atoll
 from harness import processes
 from harness import run_file
 from harness import wait
@@ -73,6 +77,29 @@ class TrainerTest(cluster_module.IntegrationTest):
             values += parameters[fragment][
                 4 * offsets[first]:4 * offsets[first + count]]
         return "final " + hashlib.sha256(values).hexdigest()
+
+    def test_a_run_begins_with_the_values_of_the_call_that_creates_it(self):
+        self.cluster.start_service()
+        generator = numpy.random.default_rng(cases.seed())
+        arrays = {"w": generator.standard_normal((30, 7), "f4"),
+                  "b": generator.standard_normal(7, "f4")}
+        with mock.patch.dict(os.environ, {
+                "ATOLL_BINARY": processes.binary(processes.CLI)}):
+            for _ in range(2):  # The second call changes nothing.
+                atoll.create_run(
+                    "run", arrays=arrays,
+                    coordinator=self.cluster.coordinator_address,
+                    server_count=1, schedule={"round_count": 1})
+            with self.assertRaisesRegex(atoll.Error, "OTHER_SPEC"):
+                atoll.create_run(
+                    "run", arrays={**arrays, "b": arrays["b"] + 1},
+                    coordinator=self.cluster.coordinator_address,
+                    server_count=1, schedule={"round_count": 1})
+        found = self.cluster.parameters()[0]
+        self.assertEqual(
+            sorted(numpy.frombuffer(found, "<f4").tolist()),
+            sorted(numpy.concatenate([a.ravel() for a in arrays.values()])
+                   .tolist()))
 
     def test_at_the_end_trainers_have_the_runs_parameters(self):
         for index, changes in enumerate(((), (STREAMING, ENCODED))):

@@ -206,11 +206,11 @@ class Bench:
         cluster = cluster_module.Cluster(self.folder(name))
         try:
             cluster.start_coordinator()
+            cluster.start_servers(2)  # They take the model's values.
             address = cluster.coordinator_address
             create = self.start(cluster, "create", name, "create", address)
             if create.wait(_TIMEOUT_S):
                 raise AssertionError(create.tail())
-            cluster.start_servers(2)
             for island_id in ("attic", "cellar"):
                 self.start_torch_island(cluster, name.replace("_", "-"),
                                         island_id, name, "join", address,

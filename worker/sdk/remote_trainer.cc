@@ -100,8 +100,8 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
     return NotFinite(
         NotFiniteOf::kOther,
         absl::InternalError(absl::StrCat(
-            "the trainer's loss is ", done.loss(), " in step ",
-            request.step + done.step_count() - 1)));
+            "the trainer's mean loss of ", done.step_count(),
+            " steps from step ", request.step, " is ", done.loss())));
   }
   if (done.metrics_size() > static_cast<int>(kTrainerMetricsMax)) {
     return absl::InvalidArgumentError(

@@ -364,6 +364,25 @@ TEST_F(RemoteTrainerTest, NumbersThatNobodyCanHaveAreRefused) {
   }
 }
 
+TEST_F(RemoteTrainerTest, ALossThatIsNotFiniteBlamesAllStepsOfItsMean) {
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Start();
+        const v1::TrainerMessage train = trainer.Hear();
+        trainer.Say(absl::StrCat(R"({"seq":)", train.seq(),
+                                 R"(,"train":{"step_count":"3","loss":"NaN"}})"));
+      },
+      [&] {
+        const auto trainer = Create();
+        ASSERT_TRUE(trainer.ok()) << trainer.status();
+        const absl::Status status =
+            (*trainer)->Train({.step = 40, .step_count_max = 5}).status();
+        EXPECT_TRUE(absl::StrContains(status.message(),
+                                      "3 steps from step 40 is nan"))
+            << status;
+      });
+}
+
 TEST_F(RemoteTrainerTest, NumbersOfItsOwnAreItsMetrics) {
   std::string many = R"("step_count":"1","loss":1,"metrics":{)";
   for (int i = 0; i < 33; ++i) {

@@ -20,7 +20,7 @@ import numpy as np  # noqa: E402
 
 # Stands in for the program `atoll`: keeps the layout.
 _PROGRAM = '''#!/bin/sh
-cp "$(dirname "$3")/tensors.json" %s
+[ "$2" = import ] || cp "$(dirname "$3")/tensors.json" %s
 echo '{"status": "ok", "data": {"run": {}}}'
 '''
 _ROUNDS, _STEPS = 10, 10

@@ -18,6 +18,7 @@ from fake_exchange import FakeExchange  # noqa: E402
 import numpy as np  # noqa: E402
 
 import atoll  # noqa: E402
+from atoll import island as island_module  # noqa: E402
 from atoll import _store as store_module  # noqa: E402
 from atoll import _trainer as trainer_module  # noqa: E402
 from atoll import island as island_module  # noqa: E402
@@ -115,6 +116,21 @@ class LoopTest(IslandCase):
             mine["v"] += 1
             island.step()
 
+    def test_a_forked_child_has_arrays_of_its_own(self):
+        def script(peer):
+            peer.begin(3, 4)
+            peer.train(1)
+            np.testing.assert_array_equal(peer.read()[1], [4] * 4)
+            peer.end()
+
+        with self.exchange(script), self.island() as island:
+            child = os.fork()
+            if not child:
+                island.arrays["v"] += 1
+                os._exit(0)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            island.step()
+
     def test_a_layout_takes_as_many_packets_as_it_needs(self):
         layout = [{"layers.%d.%s" % (number, "x" * 60): [2, 1]
                    for number in range(2000)}, {"last": [1]}]
@@ -132,6 +148,65 @@ class LoopTest(IslandCase):
             name = "layers.1999." + "x" * 60
             np.testing.assert_array_equal(island.arrays[name], [[3998], [3999]])
             island.step()
+
+    def test_a_step_that_was_skipped_has_no_part_in_the_loss(self):
+        def script(peer):
+            peer.begin(3, 4)
+            self.assertEqual(peer.train(3)["loss"], 1.5)
+            self.assertEqual(peer.train(2)["loss"], 1.0)
+            self.assertEqual(peer.train(2)["loss"], "NaN")
+            peer.end()
+
+        with self.exchange(script), self.island() as island:
+            for loss in (1.0, float("inf"), 2.0, 1.0, float("nan"), 1.0):
+                island.step(loss=loss)
+            island.arrays["v"][1] = np.nan
+            island.step(loss=float("nan"))
+
+    def test_lost_parameters_end_a_train_early(self):
+        def script(peer):
+            peer.begin(3, 4)
+            self.assertEqual(peer.train(1 << 40)["loss"], "NaN")
+            peer.write(3, 4)
+            self.assertEqual(peer.train(1)["loss"], 2.0)
+            peer.end()
+
+        with mock.patch.object(island_module, "_PROGRESS_S", 0), \
+                self.exchange(script), self.island() as island:
+            island.step(loss=float("nan"))  # Skipped.
+            self.assertGreater(island.done_step_count, 0)
+            island.arrays["v"][1] = np.nan
+            while np.isnan(island.arrays["v"][1]):
+                island.step(loss=float("nan"))
+            island.step(loss=2.0)
+
+    def test_a_dictionary_is_a_state(self):
+        def first(peer):
+            peer.begin()
+            peer.train(1)
+            peer.ask("save", save_id="s-1")
+
+        def second(peer):
+            peer.hello()
+            peer.layout()
+            peer.ask("load", save_id="s-1")
+            peer.write(0, 0)
+            peer.train(1)
+            peer.end()
+
+        progress, seen = {"epoch": 0, "best": [1]}, []
+        with self.exchange(first, second), self.island(
+                state={"progress": progress}) as island:
+            while True:
+                progress["epoch"] += 1
+                seen.append(progress["epoch"])
+                if not island.step():
+                    break
+        self.assertEqual((seen[0], progress["epoch"], progress["best"]),
+                         (1, 2, [1]))
+        self.assertGreaterEqual(len(seen), 2)
+        with self.assertRaisesRegex(atoll.Error, "Keep numbers in"):
+            self.island(state={"epoch": 3}, work_dir=self.path("other"))
 
     def test_numbers_come_as_numbers_or_texts_and_unknown_fields_pass(self):
         def script(peer):
@@ -404,7 +479,7 @@ class EndTest(IslandCase):
 
 class ReconnectTest(IslandCase):
 
-    def test_a_lost_train_is_forgotten_and_views_stay(self):
+    def test_a_lost_train_is_forgotten_and_arrays_stay(self):
         def first(peer):
             peer.begin(1, 1)
             peer.tell("train", step=0, step_count=str(1 << 40))
@@ -413,16 +488,14 @@ class ReconnectTest(IslandCase):
             peer.begin(5, 6)
             self.assertEqual(peer.train(2, step=1 << 41), {
                 "step_count": "2", "token_count": "2", "loss": 0.5})
-            np.testing.assert_array_equal(peer.regions[1], [7] * 4)
+            np.testing.assert_array_equal(peer.read()[1], [7] * 4)
             peer.end()
 
         with self.exchange(first, second), self.island() as island:
             view = island.arrays["v"]
-            address = view.ctypes.data
             while island.clock < 1 << 41:
                 self.assertTrue(island.step(loss=9.0, tokens=1))
             self.assertIs(island.arrays["v"], view)
-            self.assertEqual(view.ctypes.data, address)
             np.testing.assert_array_equal(view, [6] * 4)
             view += 1
             island.step(loss=0.5, tokens=1)

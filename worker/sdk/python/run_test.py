@@ -15,6 +15,7 @@ import cases  # noqa: E402
 import numpy as np  # noqa: E402
 
 import atoll  # noqa: E402
+from atoll import _layout  # noqa: E402
 from atoll import _toml  # noqa: E402
 
 # Stands in for the program `atoll`: keeps its arguments and the files that
@@ -67,11 +68,13 @@ class CreateRunTest(cases.FolderCase):
             **options)
 
     def layout(self, **options):
-        self.create(**options)
+        """The layout of a run that begins with formulas' values."""
+        self.create(import_values=False, **options)
         return json.loads(self.calls()[-1][1]["tensors.json"])["tensors"]
 
     def test_the_command_and_its_files(self):
         run = self.create(coordinator="c:7400", server_count=2,
+                          import_values=False,
                           schedule={"round_count": 100, "timing": "strict"},
                           durability="process", inner={"learning_rate": 1e-3},
                           sequence_length=64)
@@ -114,11 +117,29 @@ class CreateRunTest(cases.FolderCase):
         self.assertEqual(first[3]["shape"], [1])
 
     def test_first_values_may_be_given(self):
-        row, = self.layout(first_values={"w": ("normal", 0.02)})
+        self.create(first_values={"w": ("normal", 0.02)})
+        (_, files), = self.calls()  # And no import.
+        row, = json.loads(files["tensors.json"])["tensors"]
         self.assertEqual(row["init"], {"kind": "normal", "value": 0.02})
         for bad in ({"x": ("normal", 1)}, {"w": ("uniform", 1)}):
             with self.assertRaises(atoll.Error):
                 self.create(first_values=bad)
+        with self.assertRaisesRegex(atoll.Error, "has no effect"):
+            self.create(first_values={"w": ("normal", 1)}, import_values=True)
+
+    def test_a_meta_device_has_names_and_shapes_only(self):
+        def tensors(*names):
+            return {name: _layout.Tensor(shape, None, "matrix")
+                    for name, shape in names}
+
+        rows = _layout.tensors_json(tensors(
+            ("up.weight", (4, 16)), ("norm.weight", (4,)), ("up.bias", (4,))),
+            1, None)["tensors"]
+        self.assertEqual([row["init"] for row in rows], [
+            {"kind": "normal", "value": 0.25},
+            {"kind": "constant", "value": 1}, {"kind": "constant", "value": 0}])
+        with self.assertRaisesRegex(atoll.Error, "first_values={'token'"):
+            _layout.tensors_json(tensors(("token", (4,))), 1, None)
 
     def test_fragments_are_in_order_and_none_is_empty(self):
         generator = cases.random()
@@ -127,18 +148,17 @@ class CreateRunTest(cases.FolderCase):
             fragments = generator.randrange(1, count + 1)
             arrays = {"t%d" % i: np.zeros(generator.choice([1, 5, 1000]))
                       for i in range(count)}
-            rows = atoll.run._layout.tensors_json(
-                atoll.run._layout.of_arrays(arrays), fragments, None)
+            rows = _layout.tensors_json(
+                _layout.of_arrays(arrays), fragments, None)
             got = [row["fragment"] for row in rows["tensors"]]
             self.assertEqual(got, sorted(got))
             self.assertEqual(set(got), set(range(fragments)))
         with self.assertRaises(atoll.Error):
             self.create(fragments=2)
 
-    def test_values_are_imported_as_safetensors(self):
+    def test_the_values_of_the_trainer_are_imported(self):
         values = np.arange(6, dtype=np.float32).reshape(3, 2)
-        self.create(arrays={"w": values.T}, import_values=True,
-                    init={"seed": 4})
+        self.create(arrays={"w": values.T}, init={"seed": 4})
         (create, files), (imported, data) = self.calls()
         self.assertEqual(imported[:4], ["run", "import", "spring", "--model"])
         init = tomllib.loads(files["run.toml"].decode())["init"]

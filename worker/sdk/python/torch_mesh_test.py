@@ -254,6 +254,36 @@ class ValuesTest(MeshCase):
             for name, array in found.items():
                 np.testing.assert_array_equal(array, wanted[name])
 
+    def test_bf16_reads_as_it_was_written_and_replicas_stay_equal(self):
+        generator = np.random.default_rng(cases.random().getrandbits(32))
+        for kind, far in (("ddp", ""), ("ddp", "1"), ("fsdp", "1")):
+            self.start(kind, FAR=far, DTYPE="bfloat16")
+            peer = self.peer()
+            peer.hello(len(LAYOUT))
+            peer.layout(LAYOUT)
+            peer.ask("load", save_id="")
+            written = [generator.standard_normal(s).astype("f4")
+                       for s in SIZES]
+            peer.write(*written)
+            for got, wanted in zip(peer.read(), written):
+                np.testing.assert_array_equal(got, wanted)
+            peer.train(1)
+            moved = peer.read()
+            self.assertTrue(any((a != b).any()
+                                for a, b in zip(moved, written)))
+            for got, wanted in zip(peer.read(), moved):
+                np.testing.assert_array_equal(got, wanted)
+            peer.end()
+            for code, text in self.finish():
+                self.assertEqual(code, 0, text)
+            for rank in (0, 1):
+                with np.load(self.path("rank-%d.npz" % rank)) as found:
+                    for name, value in split(moved).items():
+                        np.testing.assert_array_equal(
+                            found[name], torch.from_numpy(value).to(
+                                torch.bfloat16).float().numpy())
+            shutil.rmtree(self.path("work"))
+
     def test_ddp(self):
         self.play("ddp")
 

@@ -89,13 +89,13 @@ def begin(peer, layout, value=0.25, **hello):
 
 class ParametersTest(TorchCase):
 
-    def test_parameters_on_the_cpu_are_the_region(self):
+    def test_parameters_stay_the_same_objects(self):
         seen = []
 
         def script(peer):
             begin(peer, TIED)
             peer.train(1)
-            seen.append(peer.regions[0].copy())  # Without a read.
+            seen.extend(peer.read())
             peer.end()
 
         model = Tied()
@@ -144,7 +144,238 @@ class ParametersTest(TorchCase):
                 model.turned += 1
             island.step()
         np.testing.assert_array_equal(
-            seen[0], [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12])
+            seen[0], [1, 2, 3.0078125, 4, 5, 7, 8, 9, 10, 11, 12])
+
+    def test_a_lossy_parameter_that_does_not_move_reads_as_it_was_written(self):
+        generator = np.random.default_rng(cases.random().getrandbits(32))
+        written = (generator.standard_normal(1000) * np.exp2(
+            generator.integers(-12, 12, 1000))).astype(np.float32)
+        step = np.exp2(generator.integers(-3, 4, 1000)).astype(np.float32)
+
+        def script(peer):
+            begin(peer, {"w": [1000]}, written)
+            peer.train(1)
+            for _ in range(2):
+                np.testing.assert_array_equal(peer.read()[0], written)
+            peer.train(1)
+            got.append(peer.read()[0])
+            peer.end()
+
+        for dtype in (torch.bfloat16, torch.float16, torch.float64,
+                      torch.float8_e5m2):
+            got = []
+            model = torch.nn.Module()
+            model.w = torch.nn.Parameter(torch.ones(1000).to(dtype))
+            os.environ["ATOLL_SOCKET"] = self.path(str(dtype))
+            with FakeExchange(self.path(str(dtype)), script), atoll.Island(
+                    "nobody:1", run=fake_exchange.RUN, model=model,
+                    work_dir=self.path("of-" + str(dtype))) as island:
+                island.step()
+                before = model.w.detach().double().clone()
+                model.w.data.copy_(model.w.float() + torch.from_numpy(step))
+                moved = (model.w.detach().double() - before).numpy()
+                island.step()
+            np.testing.assert_allclose(got[0], written.astype("f8") + moved,
+                                       rtol=2**-24)
+
+    def test_what_was_read_trains_on_with_the_same_bits_after_a_write(self):
+        got = []
+
+        def script(peer):
+            begin(peer, {"w": [1000]}, 1.0 + 2.0**-9)
+            for _ in range(2):
+                peer.train(1)
+                got.append(peer.read()[0])
+                peer.write(got[0])
+
+            peer.end()
+
+        model = torch.nn.Module()
+        model.w = torch.nn.Parameter(torch.zeros(1000, dtype=torch.bfloat16))
+        with self.exchange(script), self.island(model=model) as island:
+            model.w.data.copy_(torch.linspace(-2, 2, 1000))
+            island.step()
+            island.step()
+        np.testing.assert_array_equal(got[0], got[1])
+
+    def test_a_later_cast_is_refused_if_it_rounds(self):
+        def script(peer):
+            begin(peer, {"weight": [1, 1], "bias": [1]}, 1.0 + 2.0**-20)
+            peer.train(1)
+            peer.tell("read", fragments=[0])
+            error = peer.wait_for_close()[0]["error"]
+            self.assertEqual(error["reason"], "PARAMETER_MOVED")
+
+        model = torch.nn.Linear(1, 1)
+        with self.exchange(script), \
+                self.assertRaisesRegex(atoll.Error, "weight was torch.float32"), \
+                self.island(model=model) as island:
+            model.to(torch.bfloat16)
+            island.step()
+
+    def test_a_later_cast_that_widens_keeps_the_values(self):
+        def script(peer):
+            begin(peer, {"weight": [1, 1], "bias": [1]}, 1.0 + 2.0**-20)
+            peer.train(1)
+            np.testing.assert_array_equal(peer.read()[0], [1 + 2.0**-20] * 2)
+            peer.end()
+
+        model = torch.nn.Linear(1, 1).to(torch.bfloat16)
+        with self.exchange(script), self.island(model=model) as island:
+            model.float()
+            island.step()
+
+    def test_masters_are_what_islands_average(self):
+        def script(peer):
+            begin(peer, {"weight": [1, 1], "bias": [1]}, 1.0 + 2.0**-20)
+            peer.train(1)
+            np.testing.assert_array_equal(peer.read()[0], [1.5 + 2.0**-20] * 2)
+            peer.write(3.0)
+            peer.train(1)
+            peer.end()
+
+        model = torch.nn.Linear(1, 1).to(torch.bfloat16)
+        masters = {name: parameter.detach().float() for name, parameter in
+                   model.named_parameters()}
+        optimizer = torch.optim.SGD(list(masters.values()), lr=1)
+        with self.assertRaisesRegex(atoll.Error, "MASTER_PARAMETERS"):
+            self.island(model=model, state={"optimizer": optimizer})
+        with self.exchange(script), self.island(
+                model=model, state={"optimizer": optimizer},
+                parameters=lambda: masters) as island:
+            for master in masters.values():
+                master.grad = torch.full_like(master, -0.5)
+            optimizer.step()
+            island.step()
+            for value in (*masters.values(), *model.parameters()):
+                self.assertEqual(value.item(), 3)
+            island.step()
+
+    def test_what_a_program_does_to_parameters_does_not_cut_them_off(self):
+        def vector(net):
+            utils = torch.nn.utils
+            utils.vector_to_parameters(
+                utils.parameters_to_vector(net.parameters()), net.parameters())
+
+        def data(net):
+            for parameter in net.parameters():
+                parameter.data = parameter.data.clone()
+
+        def assign(net):
+            net.load_state_dict({n: v.clone() for n, v in
+                                 net.state_dict().items()}, assign=True)
+
+        def queue(net):
+            queue = torch.multiprocessing.get_context("fork").Queue()
+            queue.put(net.state_dict())
+            queue.get(timeout=fake_exchange.PATIENCE_S)
+
+        def replace(net):
+            for module in net:
+                for name in ("weight", "bias"):
+                    old = getattr(module, name)
+                    setattr(module, name, torch.nn.Parameter(
+                        old.detach().clone()))
+
+        changes = [
+            vector, data, assign, queue, replace,
+            torch.nn.Module.share_memory, torch.nn.Module.double,
+            lambda net: net.to(memory_format=torch.channels_last)]
+        layout = {"0.weight": [4, 3, 2, 2], "0.bias": [4],
+                  "1.weight": [2, 4, 1, 1], "1.bias": [2]}
+        for number, change in enumerate(changes * 2):
+            is_early = number < len(changes)
+            seen = []
+
+            def script(peer):
+                begin(peer, layout)
+                peer.train(1)
+                seen.extend(peer.read())
+                peer.write(3)
+                peer.train(1)
+                peer.end()
+
+            net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 2),
+                                      torch.nn.Conv2d(4, 2, 1))
+            os.environ["ATOLL_SOCKET"] = self.path("s%d" % number)
+            with FakeExchange(os.environ["ATOLL_SOCKET"], script):
+                island = atoll.Island(
+                    "nobody:1", run=fake_exchange.RUN, model=net,
+                    work_dir=self.path("w%d" % number))
+                if is_early:
+                    change(net)
+                with island:
+                    if not is_early:
+                        change(net)
+                    with torch.no_grad():
+                        for parameter in net.parameters():
+                            parameter += 1
+                    island.step()
+                    for parameter in net.parameters():
+                        self.assertTrue((parameter == 3).all(), number)
+                    island.step()
+            self.assertTrue((seen[0] == 1.25).all(), number)
+
+    def test_a_child_that_trains_does_not_change_the_run(self):
+        def script(peer):
+            begin(peer, {"weight": [1, 1], "bias": [1]})
+            peer.train(1)
+            np.testing.assert_array_equal(peer.read()[0], [0.25] * 2)
+            peer.end()
+
+        model = torch.nn.Linear(1, 1)
+        with self.exchange(script), self.island(model=model) as island:
+            child = os.fork()
+            if not child:
+                with torch.no_grad():
+                    model.weight += 1
+                os._exit(0)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            island.step()
+
+    def test_other_parameters_than_at_the_start_are_refused_by_name(self):
+        def untie(model):
+            model.head.weight = torch.nn.Parameter(
+                model.embed.weight.detach().clone())
+
+        def unfreeze(model):
+            model.frozen.requires_grad_(True)
+
+        def remove(model):
+            del model.scale
+
+        def grow(model):
+            model.embed.weight.data = torch.zeros(8, 4)
+
+        for change, name in ((untie, "head.weight"), (remove, "scale"),
+                             (unfreeze, "frozen.weight"),
+                             (grow, "embed.weight")):
+            def script(peer):
+                begin(peer, TIED)
+                peer.train(1)
+                peer.tell("read", fragments=[0])
+                error = peer.wait_for_close()[0]["error"]
+                self.assertEqual(error["reason"], "PARAMETER_MOVED")
+
+            model = Tied()
+            os.environ["ATOLL_SOCKET"] = self.path(change.__name__)
+            with FakeExchange(self.path(change.__name__), script), \
+                    self.assertRaisesRegex(atoll.Error, name), \
+                    self.island(model=model) as island:
+                change(model)
+                island.step()
+
+    def test_a_parameter_may_be_frozen_for_a_while(self):
+        def script(peer):
+            begin(peer, TIED)
+            peer.train(1)
+            peer.read()
+            peer.end()
+
+        model = Tied()
+        with self.exchange(script), self.island(model=model) as island:
+            model.norm.requires_grad_(False)
+            island.step()
 
     def test_buffers_are_local_or_averaged(self):
         average = {**TIED, "norm.running_mean": [4], "norm.running_var": [4]}
@@ -199,6 +430,16 @@ class ParametersTest(TorchCase):
         self.assertEqual(first[0]["init"], {"kind": "constant", "value": 1.0})
         self.assertEqual(first[1]["class"], "embedding")
         self.assertEqual(first[1]["init"], {"kind": "normal", "value": 0.5})
+
+    def test_a_run_of_a_model_on_a_meta_device_can_be_created(self):
+        with torch.device("meta"):
+            model = torch.nn.Sequential(torch.nn.Embedding(1 << 20, 1 << 16),
+                                        torch.nn.LayerNorm(1 << 16))
+        rows = _layout.tensors_json(
+            _layout.of_module(model, "local", None), 1, None)["tensors"]
+        self.assertEqual([(row["class"], row["init"]["value"])
+                          for row in rows],
+                         [("embedding", 1 / 256), ("vector", 1), ("vector", 0)])
 
     def test_unusual_tensors_are_refused(self):
         with self.assertRaisesRegex(atoll.Error, "UNSUPPORTED_TENSOR"):

@@ -103,6 +103,10 @@ class Client:
         assert self.session is not None
         return self.session.look()
 
+    def is_lost(self, train: OpenTrain) -> bool:
+        """More steps are in vain. With several ranks the total tells."""
+        return self._trainer.ranks.size == 1 and self._trainer.is_lost(train)
+
     def progress(self, train: OpenTrain) -> None:
         assert self.session is not None
         body = train.progress()
@@ -172,6 +176,9 @@ class Follower:
     def look(self) -> Message | None:
         self._trainer.ranks.check()
         return None
+
+    def is_lost(self, train: OpenTrain) -> bool:
+        return False
 
     def progress(self, train: OpenTrain) -> None:
         pass

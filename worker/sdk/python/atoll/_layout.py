@@ -16,14 +16,19 @@ INIT_KINDS = ("normal", "constant")
 
 
 class Tensor(NamedTuple):
-    """A tensor of the trainer: its elements as float32, and what it is for."""
+    """A tensor of the trainer, and what it is for.
 
-    values: np.ndarray
+    Attributes:
+      values: Its elements as float32; None: it has none, on a meta device.
+    """
+
+    shape: tuple[int, ...]
+    values: np.ndarray | None
     tensor_class: str
 
 
 def of_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    return {name: Tensor(np.asarray(array, dtype="<f4"),
+    return {name: Tensor(np.shape(array), np.asarray(array, dtype="<f4"),
                          "matrix" if np.ndim(array) > 1 else "vector")
             for name, array in arrays.items()}
 
@@ -33,27 +38,40 @@ def of_module(model: Any, buffers: str, names: Any) -> dict[str, Tensor]:
     embeddings = {id(m.weight) for m in model.modules()
                   if isinstance(m, torch.nn.Embedding)}
     tensors = {}
-    for name, tensor in shared_tensors(model, buffers, names).items():
-        _torch.refuse_unusual(tensor, name)
-        values = tensor.detach().to("cpu", torch.float32).numpy()
-        tensors[name] = Tensor(values, "embedding" if id(tensor) in embeddings
-                               else "matrix" if values.ndim > 1 else "vector")
+    for name, tensor in shared_tensors(model, buffers, names,
+                                       may_be_meta=True).items():
+        _torch.refuse_unusual(tensor, name, may_be_meta=True)
+        values = (None if tensor.is_meta else
+                  tensor.detach().to("cpu", torch.float32).numpy())
+        tensors[name] = Tensor(tuple(tensor.shape), values,
+                               "embedding" if id(tensor) in embeddings else
+                               "matrix" if tensor.ndim > 1 else "vector")
     return tensors
 
 
-def _init(values: np.ndarray) -> tuple[str, float]:
+def _init(name: str, tensor: Tensor) -> tuple[str, float]:
     """The rule for version 0 of a tensor, without its random values.
 
     Two processes must get the same layout from two models of one shape. So a
     tensor whose elements are all equal keeps that value; another vector gets 0,
-    and a matrix gets normal values with a variance of 1 / inputs.
+    and a matrix gets normal values with a variance of 1 / inputs. On a meta
+    device a vector named weight gets 1, and one named bias 0.
     """
-    first = float(values.flat[0])
-    if (values == first).all() and math.isfinite(first):
-        return "constant", first
-    if values.ndim < 2:
+    if tensor.values is not None:
+        first = float(tensor.values.flat[0])
+        if (tensor.values == first).all() and math.isfinite(first):
+            return "constant", first
+    if len(tensor.shape) >= 2:
+        return "normal", 1.0 / math.sqrt(math.prod(tensor.shape[1:]))
+    if tensor.values is not None:
         return "constant", 0.0
-    return "normal", 1.0 / math.sqrt(math.prod(values.shape[1:]))
+    kinds = {"weight": 1.0, "bias": 0.0}
+    kind = name.rpartition(".")[2]
+    if kind not in kinds:
+        raise Error("%s has no values on a meta device" % name,
+                    code="INVALID_ARGUMENT",
+                    hint='Give first_values={%r: ("constant", VALUE)}.' % name)
+    return "constant", kinds[kind]
 
 
 def tensors_json(tensors: Mapping[str, Tensor], fragment_count: int,
@@ -74,25 +92,26 @@ def tensors_json(tensors: Mapping[str, Tensor], fragment_count: int,
     if unknown:
         raise Error("first_values names %s, which is no tensor" % unknown[0],
                     code="INVALID_ARGUMENT")
-    total = sum(t.values.size for t in tensors.values())
+    total = sum(math.prod(t.shape) for t in tensors.values())
     rows, before, fragment = [], 0, 0
     for index, (name, tensor) in enumerate(tensors.items()):
-        if tensor.values.size < 1:
+        size = math.prod(tensor.shape)
+        if size < 1:
             raise Error("%s is empty" % name, code="INVALID_ARGUMENT")
-        middle = before + tensor.values.size / 2
+        middle = before + size / 2
         wanted = int(fragment_count * middle / total)
         # Advances by one fragment at most, so that no fragment is empty. Leaves
         # at least one tensor for each fragment that follows.
         if index:
             fragment = max(min(wanted, fragment + 1), fragment,
                            fragment_count - len(tensors) + index)
-        before += tensor.values.size
-        kind, value = chosen.get(name) or _init(tensor.values)
+        before += size
+        kind, value = chosen.get(name) or _init(name, tensor)
         if kind not in INIT_KINDS:
             raise Error("first_values[%r] is of the kind %r; give one of %s" %
                         (name, kind, INIT_KINDS), code="INVALID_ARGUMENT")
         rows.append({"name": name,
-                     "shape": list(tensor.values.shape) or [1],
+                     "shape": list(tensor.shape) or [1],
                      "fragment": fragment,
                      "class": tensor.tensor_class,
                      "init": {"kind": kind, "value": value}})

@@ -6,10 +6,11 @@ import math
 from typing import Any, Iterable, Mapping, NamedTuple
 
 from . import _shards, _torch
-from ._module import shared_tensors
+from ._module import Shared, SharedTensors
 from ._parameters import Parameters, check_layout
 from ._ranks import Ranks
 from ._regions import Regions
+from ._rounding import Values, moved
 from ._shards import Box
 from .errors import Error
 
@@ -98,21 +99,35 @@ class MeshParameters(Parameters):
     longer than that.
     """
 
-    def __init__(self, model: Any, buffers: str, names: Any, ranks: Ranks):
-        _torch.reshard(model)
-        self._model = model
+    def __init__(self, tensors: SharedTensors, ranks: Ranks):
         self._ranks = ranks
-        self._tensors = shared_tensors(model, buffers, names)
+        self._tensors = tensors
+        self._values = Values()
         # On which device values travel between nodes.
         backends = _torch.loaded().distributed.get_backend_config()
         self._device = "cpu" if "cpu:" in backends else backends.split(":")[0]
 
     def _holdings(self) -> dict[str, Holding]:
         parameter = _torch.loaded().nn.Parameter
-        return {name: Holding(tuple(tensor.shape),
-                              _shards.box_of(tensor, name),
-                              not isinstance(tensor, parameter))
-                for name, tensor in self._tensors.items()}
+        return {name: Holding(tuple(of.tensor.shape),
+                              _shards.box_of(of.tensor, name),
+                              not isinstance(of.tensor, parameter))
+                for name, of in self._tensors.now().items()}
+
+    def _now(self) -> dict[str, Shared]:
+        """This rank's tensors.
+
+        Error PARAMETER_MOVED: a part is another one than in `bind`.
+        """
+        found = self._tensors.now()
+        for name, of in found.items():
+            if _shards.box_of(of.tensor, name) != self._mine[name].box:
+                raise moved(name, "is split in another way than before")
+        return found
+
+    def _is_mine(self, part: Part) -> bool:
+        return (part.name in self._mine and
+                self._mine[part.name].box == part.box)
 
     def bind(self, regions: Regions) -> None:
         """As Parameters: the ranks together must have the run's layout."""
@@ -131,45 +146,48 @@ class MeshParameters(Parameters):
                        for fragment in range(regions.fragment_count)]
 
     def read(self, fragments: Iterable[int]) -> None:
+        tensors = self._now()
         for part in self._each(fragments):
             first, last = part.readers[0], part.readers[-1]
+            if self._is_mine(part):  # Every replica rounds in the same way.
+                values = self._values.read(part.name, _shards.local(
+                    tensors[part.name].master))
             if first == last == self._ranks.rank:
-                self._view(part).copy_(self._local(part))
+                self._view(part).copy_(values)
             elif first == self._ranks.rank:
-                self._send(self._local(part), last)
+                self._send(values, last)
             elif last == self._ranks.rank:
                 self._view(part).copy_(self._receive(part, first))
 
     def write(self, fragments: Iterable[int]) -> None:
-        _torch.reshard(self._model)
+        tensors = self._now()
         for part in self._each(fragments):
             path, rank = part.writers, self._ranks.rank
-            if (self._is_near and part.name in self._mine and
-                    self._mine[part.name].box == part.box):
-                self._local(part).copy_(self._view(part))
+            if self._is_near and self._is_mine(part):
+                tensors[part.name].write(self._values, part.name,
+                                         self._view(part))
             if rank not in path:
                 continue
             place = path.index(rank)
             if place:
                 values = self._receive(part, path[place - 1])
-                self._local(part).copy_(values)
+                tensors[part.name].write(self._values, part.name, values)
             elif len(path) > 1:
                 values = self._view(part)
             if place + 1 < len(path):
                 self._send(values, path[place + 1])
 
+    def are_finite(self) -> bool:
+        return self._tensors.are_finite()
+
     def shards(self) -> Mapping[str, Any]:
-        return {_shards.describe(tensor): tensor
-                for tensor in self._tensors.values()
-                if _shards.is_sharded(tensor)}
+        return {_shards.describe(of.tensor): of.tensor
+                for of in self._tensors.now().values()
+                if _shards.is_sharded(of.tensor)}
 
     def _each(self, fragments: Iterable[int]) -> Iterable[Part]:
         for fragment in fragments:
             yield from self._parts[fragment]
-
-    def _local(self, part: Part) -> Any:
-        """This rank's values of the part, in its tensor's memory."""
-        return _shards.local(self._tensors[part.name])
 
     def _view(self, part: Part) -> Any:
         """The part in the region."""

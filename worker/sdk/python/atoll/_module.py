@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Mapping
+import re
+from typing import (Any, Callable, Container, Iterable, Mapping, NamedTuple)
 
 from . import _shards, _torch
 from ._parameters import Parameters, check_layout
 from ._regions import Regions
+from ._rounding import Values, moved
 from .errors import Error
 
 BUFFERS = ("local", "average")
+_FOREIGN = re.compile(r"[^A-Za-z0-9._-]")  # No run has these in a name.
+Names = Callable[[str], str] | Mapping[str, str] | None
+Masters = Callable[[], Mapping[str, Any]] | Mapping[str, Any] | None
 
 
 def layout_name(name: str) -> str:
@@ -22,9 +27,16 @@ def layout_name(name: str) -> str:
     return name.removeprefix("module.")
 
 
-def shared_tensors(model: Any, buffers: str,
-                   names: Callable[[str], str] | Mapping[str, str] | None =
-                   None) -> dict[str, Any]:
+def _run_name(name: str, names: Names) -> str:
+    """The run's name of a tensor that the model gives a name."""
+    name = layout_name(name)
+    name = names(name) if callable(names) else (names or {}).get(name, name)
+    return _FOREIGN.sub(lambda found: "_u%x_" % ord(found[0]), name)
+
+
+def shared_tensors(model: Any, buffers: str, names: Names = None,
+                   kept: Container[str] = (),
+                   may_be_meta: bool = False) -> dict[str, Any]:
     """The tensors of `model` that islands average, by their layout's name.
 
     Trained parameters in the order of named_parameters(): tied ones once,
@@ -33,23 +45,23 @@ def shared_tensors(model: Any, buffers: str,
 
     Args:
       names: The layout's name of each name of the model that differs.
+      kept: Names in the layout that are found also if they are frozen.
     """
     if buffers not in BUFFERS:
         raise Error("buffers is %r; give one of %s" % (buffers, BUFFERS),
                     code="INVALID_ARGUMENT")
-    rename = names if callable(names) else (
-        lambda name: (names or {}).get(name, name))
     tensors: dict[str, Any] = {}
-    found = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    found = [(n, p) for n, p in model.named_parameters()
+             if p.requires_grad or _run_name(n, names) in kept]
     if buffers == "average":
         found += [(n, b) for n, b in model.named_buffers()
                   if b.is_floating_point()]
     for name, tensor in found:
-        short = rename(layout_name(name))
+        short = _run_name(name, names)
         if short in tensors:
             raise Error("two tensors have the name %s" % short,
                         code="INVALID_ARGUMENT")
-        _torch.refuse_unusual(_shards.local(tensor), name)
+        _torch.refuse_unusual(_shards.local(tensor), name, may_be_meta)
         if not tensor.is_floating_point():
             raise Error("%s is not of floating-point numbers" % name,
                         code="INVALID_ARGUMENT")
@@ -57,46 +69,140 @@ def shared_tensors(model: Any, buffers: str,
     return tensors
 
 
-class ModuleParameters(Parameters):
-    """Parameters of a module.
+class Shared(NamedTuple):
+    """A tensor that islands average, and the one that the optimizer steps.
 
-    A float32 parameter on the CPU becomes a view of its region: reading and
-    writing it copies nothing. All others are copied: a device's, and those of
-    another dtype, which are rounded when they are written.
+    They are one, but for mixed precision with masters in f32.
     """
 
-    def __init__(self, model: Any, buffers: str, names: Any):
-        self._tensors = shared_tensors(model, buffers, names)
-        self._copied: dict[str, tuple[Any, Any]] = {}  # Tensor, its region's.
-        self.arrays: dict[str, Any] = {}
+    tensor: Any
+    master: Any
+
+    def write(self, values: Values, name: str, new: Any) -> None:
+        values.write(name, _shards.local(self.master), new)
+        if self.master is not self.tensor:
+            _shards.local(self.tensor).copy_(new)
+
+
+class SharedTensors:
+    """The tensors of a module that islands average, found anew each time.
+
+    A program may replace a parameter, or its memory, device or dtype.
+    """
+
+    def __init__(self, model: Any, buffers: str = "local", names: Names = None,
+                 masters: Masters = None, optimizers: Iterable[Any] = ()):
+        """Error MASTER_PARAMETERS: the optimizers step other tensors only."""
+        self._model = model
+        self._buffers = buffers
+        self._names = names
+        self._masters = masters
+        self._optimizers = list(optimizers)
+        self._stepped: set[str] = set()
+        tensors = self._find()
+        self._shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        self.now()
+        if self._optimizers and masters is None and tensors and (
+                not self._stepped):
+            raise _has_masters("no optimizer of `state` steps a parameter of "
+                               "the model")
+
+    def _find(self, kept: Container[str] = ()) -> dict[str, Any]:
+        if _torch.has_ranks():
+            _torch.reshard(self._model)
+        return shared_tensors(self._model, self._buffers, self._names, kept)
+
+    def now(self) -> dict[str, Shared]:
+        """The tensors, by the layout's name.
+
+        Error PARAMETER_MOVED: they are not those of the constructor.
+        MASTER_PARAMETERS: an optimizer has a copy in f32 of its own.
+        """
+        tensors = self._find(self._shapes)
+        for name in [*self._shapes, *tensors]:
+            if name not in tensors:
+                raise moved(name, "is no longer in the model")
+            if name not in self._shapes:
+                raise moved(name, "was not trained when the island was made")
+            if tensors[name].shape != self._shapes[name]:
+                raise moved(name, "has another shape than when the island was "
+                            "made")
+        found = {name: Shared(tensor, tensor)
+                 for name, tensor in tensors.items()}
+        masters = self._masters() if callable(self._masters) else self._masters
+        for own_name, master in (masters or {}).items():
+            name = _run_name(own_name, self._names)
+            if name not in found or (_shards.local(master).shape !=
+                                     _shards.local(tensors[name]).shape):
+                raise Error("parameters has %s, of the shape %s, which is no "
+                            "parameter of the model" %
+                            (own_name, list(master.shape)),
+                            code="INVALID_ARGUMENT")
+            found[name] = Shared(tensors[name], master)
+        self._check_optimizers(found)
+        return found
+
+    def are_finite(self) -> bool:
+        """As Parameters."""
+        return all(_shards.local(of.master).isfinite().all()
+                   for of in self.now().values())
+
+    def _check_optimizers(self, found: Mapping[str, Shared]) -> None:
+        states = {id(parameter): getattr(optimizer, "state", {}).get(parameter)
+                  for optimizer in self._optimizers
+                  for group in optimizer.param_groups
+                  for parameter in group["params"]}
+        stepped = {name for name, of in found.items()
+                   if id(of.master) in states}
+        for name in sorted(self._stepped - stepped):
+            raise moved(name, "is another tensor than the optimizer steps")
+        for name in stepped:
+            if any("master" in str(key)
+                   for key in states[id(found[name].master)] or ()):
+                raise _has_masters("the optimizer steps a copy of " + name)
+        self._stepped = stepped
+
+
+def _has_masters(why: str) -> Error:
+    return Error(why, reason="MASTER_PARAMETERS", code="FAILED_PRECONDITION",
+                 hint="Give `parameters` the tensors that it steps.")
+
+
+class ModuleParameters(Parameters):
+    """Parameters of a module, copied at each read and write."""
+
+    arrays: Mapping[str, Any] = {}
+
+    def __init__(self, tensors: SharedTensors):
+        self._tensors = tensors
+        self._values = Values()
 
     def bind(self, regions: Regions) -> None:
-        torch = _torch.loaded()
-        views = regions.all_views()
-        check_layout({name: tuple(tensor.shape)
-                      for name, tensor in self._tensors.items()}, views)
+        check_layout({name: tuple(of.tensor.shape)
+                      for name, of in self._tensors.now().items()},
+                     regions.all_views())
         self._regions = regions
-        for name, tensor in self._tensors.items():
-            of_region = torch.from_numpy(views[name]).reshape(tensor.shape)
-            if (tensor.dtype == torch.float32 and tensor.device.type == "cpu"
-                    and tensor.is_contiguous()):
-                tensor.data = of_region
-            else:
-                self._copied[name] = (tensor, of_region)
 
-    def _each_copied(self, fragments: Iterable[int]):
+    def _each(self, fragments: Iterable[int]
+              ) -> Iterable[tuple[str, Shared, Any]]:
+        """The tensors of the fragments, each with its region's."""
+        tensors = self._tensors.now()
         for fragment in fragments:
-            for name in self._regions.views(fragment):
-                if name in self._copied:
-                    yield self._copied[name]
+            for name, view in self._regions.views(fragment).items():
+                of = tensors[name]
+                yield name, of, _torch.loaded().from_numpy(view).reshape(
+                    of.tensor.shape)
 
     def read(self, fragments: Iterable[int]) -> None:
-        for tensor, of_region in self._each_copied(fragments):
-            of_region.copy_(tensor.detach())
+        for name, of, of_region in self._each(fragments):
+            of_region.copy_(self._values.read(name, _shards.local(of.master)))
 
     def write(self, fragments: Iterable[int]) -> None:
-        for tensor, of_region in self._each_copied(fragments):
-            tensor.data.copy_(of_region)
+        for name, of, of_region in self._each(fragments):
+            of.write(self._values, name, of_region)
+
+    def are_finite(self) -> bool:
+        return self._tensors.are_finite()
 
 
 class LocalBuffers:

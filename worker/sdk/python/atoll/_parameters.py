@@ -14,13 +14,19 @@ class Parameters(Protocol):
     """Moves parameters between the trainer and the regions."""
 
     def bind(self, regions: Regions) -> None:
-        """Takes the regions, once. Error OTHER_LAYOUT: they do not fit."""
+        """Takes the regions of a new connection.
+
+        Error OTHER_LAYOUT: they do not fit.
+        """
 
     def read(self, fragments: Iterable[int]) -> None:
         """Puts the trainer's values into the regions of these fragments."""
 
     def write(self, fragments: Iterable[int]) -> None:
         """Takes the values in the regions of these fragments."""
+
+    def are_finite(self) -> bool:
+        """This rank's parameters have no NaN and no infinity."""
 
     def shards(self) -> Mapping[str, Any]:
         """A DTensor of each kind: {_shards.describe(tensor): tensor}."""
@@ -49,32 +55,19 @@ def check_layout(mine: Mapping[str, tuple[int, ...]],
                         hint="Use the model that the run was created with.")
 
 
-class RegionParameters(Parameters):
-    """The regions are the parameters: nothing is copied.
+class ArrayParameters(Parameters):
+    """NumPy arrays, copied at each read and write.
+
+    The regions themselves would be shared with forked children.
 
     Attributes:
-      arrays: {name: float32 array}, after `bind`.
+      arrays: {name: float32 array}: the trainer's own, or made by `bind`.
     """
 
-    def __init__(self) -> None:
-        self.arrays: Mapping[str, np.ndarray] = {}
-
-    def bind(self, regions: Regions) -> None:
-        self.arrays = regions.all_views()
-
-    def read(self, fragments: Iterable[int]) -> None:
-        pass
-
-    def write(self, fragments: Iterable[int]) -> None:
-        pass
-
-
-class ArrayParameters(Parameters):
-    """The trainer's own arrays: copied at each read and write."""
-
-    def __init__(self, arrays: Mapping[str, np.ndarray]):
+    def __init__(self, arrays: Mapping[str, np.ndarray] | None):
         """Error INVALID_ARGUMENT: not all are writable and float32."""
-        self.arrays = dict(arrays)
+        self.arrays = dict(arrays or {})
+        self._is_given = arrays is not None
         for name, array in self.arrays.items():
             kind: Any = getattr(array, "dtype", type(array).__name__)
             if (not isinstance(array, np.ndarray) or
@@ -83,8 +76,13 @@ class ArrayParameters(Parameters):
                             (name, kind), code="INVALID_ARGUMENT")
 
     def bind(self, regions: Regions) -> None:
+        views = regions.all_views()
+        if not self._is_given:
+            self.arrays = {name: np.zeros_like(view)
+                           for name, view in views.items()}
+            self._is_given = True
         check_layout({name: array.shape for name, array in self.arrays.items()},
-                     regions.all_views())
+                     views)
         self._regions = regions
 
     def read(self, fragments: Iterable[int]) -> None:
@@ -97,3 +95,6 @@ class ArrayParameters(Parameters):
             for name, view in self._regions.views(fragment).items():
                 array = self.arrays[name]
                 array[...] = view.reshape(array.shape)
+
+    def are_finite(self) -> bool:
+        return all(np.isfinite(array).all() for array in self.arrays.values())

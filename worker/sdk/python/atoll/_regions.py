@@ -1,13 +1,11 @@
 """The regions of shared memory in which parameters travel.
 
-A fragment has one region: f32, little-endian. A region keeps its address for
-the life of the process: after a new connection the new memory is mapped in the
-place of the old. So the views that the trainer holds stay valid.
+A fragment has one region: f32, little-endian. A connection has its own regions.
+Only this package sees them: the trainer has copies.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
 import mmap
 import os
@@ -20,11 +18,6 @@ from .errors import Error
 
 _ELEMENT_BYTES = 4
 _ELEMENTS_MAX = 1 << 40
-_MAP_FIXED = 0x10
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_LIBC.mmap.restype = ctypes.c_void_p
-_LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
-                       ctypes.c_int, ctypes.c_int, ctypes.c_long]
 
 
 class Region:
@@ -73,16 +66,6 @@ class Region:
         self._end = end
         self.tensors[name] = (tuple(shape), offset)
         self.views[name] = self.flat[offset:end].reshape(shape)
-
-    def become(self, other: "Region") -> None:
-        """Maps the memory of `other` at this region's address."""
-        length = self.element_count * _ELEMENT_BYTES
-        address = self.flat.ctypes.data
-        mapped = _LIBC.mmap(address, length, mmap.PROT_READ | mmap.PROT_WRITE,
-                            mmap.MAP_SHARED | _MAP_FIXED, other._file, 0)
-        if mapped != address:
-            raise Error("cannot map a region: %s" %
-                        os.strerror(ctypes.get_errno()), code="INTERNAL")
 
     def close(self) -> None:
         """Closes the descriptor. The memory stays mapped."""
@@ -165,24 +148,6 @@ class Regions:
         """Every tensor, in the layout's order of fragments and tensors."""
         return {name: view for region in self.fragments
                 for name, view in region.views.items()}
-
-    def become(self, other: "Regions") -> None:
-        """Takes the memory of `other`; addresses and views stay.
-
-        Error OTHER_LAYOUT: `other` describes other tensors. NO_REGIONS: the
-        memory was shared, and now is not.
-        """
-        if self.is_shared != other.is_shared:
-            raise Error("this rank cannot open the regions of rank 0 again",
-                        reason="NO_REGIONS", code="UNAVAILABLE",
-                        hint="Start all ranks again.")
-        mine = [(r.element_count, r.tensors) for r in self.fragments]
-        if mine != [(r.element_count, r.tensors) for r in other.fragments]:
-            raise Error("the run has another layout than before",
-                        reason="OTHER_LAYOUT", code="FAILED_PRECONDITION",
-                        hint="Start the trainer again.")
-        for region, replacement in zip(self.fragments, other.fragments):
-            region.become(replacement)
 
     def close(self) -> None:
         for region in self.fragments:

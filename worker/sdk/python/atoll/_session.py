@@ -129,7 +129,7 @@ class Session:
         if message.kind == "layout":
             self.regions.add(message.body, self._connection.take_file())
             if self.regions.complete:
-                self.regions = self._trainer.take_regions(self.regions)
+                self._trainer.take_regions(self.regions)
             answer = {}
         elif handler is None:
             raise self._refuse("a %s from the exchange" % message.kind)

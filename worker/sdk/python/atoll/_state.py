@@ -24,14 +24,22 @@ def _accessors(name: str, thing: Any) -> tuple[Callable[[], Any],
             bits.state = value
 
         return lambda: bits.state, replace
+    if isinstance(thing, dict):
+
+        def refill(value: Any) -> None:
+            thing.clear()
+            thing.update(value)
+
+        return lambda: thing, refill
     torch = _torch.loaded()
     if torch is not None and isinstance(thing, torch.Generator):
         return thing.get_state, thing.set_state
-    raise Error("state[%r] is a %s without state_dict and load_state_dict" %
-                (name, type(thing).__name__), reason="UNSUPPORTED_STATE",
-                code="INVALID_ARGUMENT",
-                hint="Give an object with both methods, a "
-                "numpy.random.Generator or a torch.Generator.")
+    raise Error("state[%r] is a %s without state_dict and load_state_dict, "
+                "which a restore cannot change" % (name, type(thing).__name__),
+                reason="UNSUPPORTED_STATE", code="INVALID_ARGUMENT",
+                hint="Give an object with both methods, a dictionary, a "
+                "numpy.random.Generator or a torch.Generator. Keep numbers in "
+                "a dictionary.")
 
 
 def _get_random() -> dict[str, Any]:

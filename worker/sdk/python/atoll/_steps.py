@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Iterable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -167,24 +167,45 @@ class OpenTrain:
                 next(values) if _torch.is_tensor(x) and
                 x.device.type != "cpu" else x for x in self._waiting]
         for loss in self._waiting:
-            value = float(loss)
-            self._loss_sum += value
-            self._loss_count += 1
-            self._newest_loss = value
+            self._newest_loss = value = float(loss)
+            if math.isfinite(value):
+                self._loss_sum += value
+                self._loss_count += 1
         self._waiting.clear()
 
-    def sums(self) -> Sums:
-        """This rank's steps so far. Waits for the losses' device."""
+    def sums(self, is_sound: Callable[[], bool]) -> Sums:
+        """This rank's steps so far. Waits for the losses' device.
+
+        A step may be skipped because its loss is not finite (mixed precision):
+        it has no part in the mean. The newest loss tells of parameters that
+        are lost.
+
+        Args:
+          is_sound: All parameters are finite.
+        """
         self._read_losses()
-        return Sums(self.done, int(self._tokens),
-                    self._loss_sum / self._loss_count if self._loss_count
-                    else None, self._metrics)
+        loss = self._newest_loss
+        if self._loss_count and loss is not None and (
+                math.isfinite(loss) or is_sound()):
+            loss = self._loss_sum / self._loss_count
+        return Sums(self.done, int(self._tokens), loss, self._metrics)
+
+    def _waits_for_a_device(self) -> bool:
+        return any(_torch.is_tensor(x) and x.device.type != "cpu"
+                   for x in (*self._waiting, self._tokens))
+
+    def is_lost(self, is_sound: Callable[[], bool]) -> bool:
+        """More steps are in vain. False while a device has the losses."""
+        if self._waits_for_a_device():
+            return False
+        self._read_losses()
+        return (self._newest_loss is not None and
+                not math.isfinite(self._newest_loss) and not is_sound())
 
     def progress(self) -> dict[str, Any]:
         """The steps so far. Does not wait for a device: it then has no loss."""
         body: dict[str, Any] = {"step_count": self.done}
-        if not any(_torch.is_tensor(x) and x.device.type != "cpu"
-                   for x in (*self._waiting, self._tokens)):
+        if not self._waits_for_a_device():
             self._read_losses()
             body["token_count"] = int(self._tokens)
             if self._newest_loss is not None and math.isfinite(

@@ -51,11 +51,11 @@ def reshard(model: Any) -> None:
             module.reshard()
 
 
-def refuse_unusual(value: Any, name: str) -> None:
+def refuse_unusual(value: Any, name: str, may_be_meta: bool = False) -> None:
     """Error UNSUPPORTED_TENSOR: a tensor that is not plain and strided."""
     torch = loaded()
-    if (hasattr(value, "device_mesh") or value.is_meta or
-            value.layout is not torch.strided or value.is_quantized):
+    if (hasattr(value, "device_mesh") or
+            (value.is_meta and not may_be_meta) or value.layout is not torch.strided or value.is_quantized):
         raise Error("%s is a %s of a kind that is not supported" %
                     (name, type(value).__name__), reason="UNSUPPORTED_TENSOR",
                     code="UNIMPLEMENTED",

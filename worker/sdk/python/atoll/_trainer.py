@@ -40,7 +40,6 @@ class Trainer:
         self._saver = Saver(store)
         self._saves_always = saves_always
         self._evaluator = evaluator
-        self._regions: Regions | None = None
         self._saved_at: float | None = None
         self._answered = ""  # The newest answer to a `save` or a `load`.
 
@@ -49,18 +48,13 @@ class Trainer:
     def begin(self, run_id: str, run_uid: str, island_id: str) -> None:
         self._ask("begin", run_id, run_uid, island_id)
 
-    def take_regions(self, regions: Regions) -> Regions:
-        """Binds the first regions; later ones take the place of the first.
-
-        Returns those to use, and closes `regions`.
-        """
+    def take_regions(self, regions: Regions) -> None:
+        """Binds the regions of a connection, and closes their descriptors."""
         try:
             self.ranks.broadcast(("regions", (regions.describe(),)))
-            self.ranks.together(lambda: self._bind(regions))
+            self.ranks.together(lambda: self._parameters.bind(regions))
         finally:
             regions.close()  # The followers have opened them.
-        assert self._regions is not None
-        return self._regions
 
     def read(self, fragments: list[int]) -> None:
         self._ask("read", fragments)
@@ -119,7 +113,12 @@ class Trainer:
 
     def total(self, train: OpenTrain) -> Total:
         """The sums over the steps of all ranks."""
-        return total_of(self.ranks.together(train.sums), self.ranks.replicas)
+        return total_of(self.ranks.together(
+            lambda: train.sums(self._parameters.are_finite)),
+                        self.ranks.replicas)
+
+    def is_lost(self, train: OpenTrain) -> bool:
+        return train.is_lost(self._parameters.are_finite)
 
     def close(self) -> None:
         self._store.close()
@@ -134,16 +133,9 @@ class Trainer:
     def _on_regions(self, described: dict[str, Any]) -> None:
         regions = Regions.of(described)
         try:
-            self._bind(regions)
+            self._parameters.bind(regions)
         finally:
             regions.close()
-
-    def _bind(self, regions: Regions) -> None:
-        if self._regions is None:
-            self._parameters.bind(regions)
-            self._regions = regions
-        else:
-            self._regions.become(regions)
 
     def _on_read(self, fragments: list[int]) -> None:
         self._parameters.read(fragments)

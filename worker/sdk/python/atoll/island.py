@@ -11,8 +11,9 @@ from . import _torch
 from ._client import Client, Follower
 from ._exchange import Exchange
 from ._mesh_parameters import MeshParameters
-from ._module import LocalBuffers, ModuleParameters
-from ._parameters import ArrayParameters, Parameters, RegionParameters
+from ._module import (LocalBuffers, Masters, ModuleParameters, Names,
+                      SharedTensors)
+from ._parameters import ArrayParameters, Parameters
 from ._ranks import Alone, Ranks, to_error
 from ._state import State
 from ._steps import OpenTrain
@@ -25,16 +26,16 @@ _PROGRESS_S = 4.0  # Less than a silence that is told of.
 _SAVES = ("auto", "always")
 
 
-def _parameters_of(model: Any, arrays: Mapping[str, Any] | None, buffers: str,
-                   names: Any, ranks: Alone | Ranks) -> Parameters:
+def _parameters_of(tensors: SharedTensors | None,
+                   arrays: Mapping[str, Any] | None,
+                   ranks: Alone | Ranks) -> Parameters:
     if isinstance(ranks, Ranks):
-        if model is None:
+        if tensors is None:
             raise Error("an island of torch.distributed needs a model",
                         code="INVALID_ARGUMENT", hint="Give model.")
-        return MeshParameters(model, buffers, names, ranks)
-    if model is not None:
-        return ModuleParameters(model, buffers, names)
-    return RegionParameters() if arrays is None else ArrayParameters(arrays)
+        return MeshParameters(tensors, ranks)
+    return ArrayParameters(arrays) if tensors is None else (
+        ModuleParameters(tensors))
 
 
 class Island:
@@ -77,7 +78,8 @@ class Island:
                  mesh: Any = None, save: str = "auto",
                  evaluate: Callable[[], Any] | None = None,
                  buffers: str = "local",
-                 names: Callable[[str], str] | Mapping[str, str] | None = None,
+                 names: Names = None,
+                 parameters: Masters = None,
                  data_fingerprint: str = ""):
         """Captures the state; opens no connection yet.
 
@@ -88,8 +90,9 @@ class Island:
           arrays: Or {name: writable float32 array}. Without both, train on
             `island.arrays`.
           state: {name: object with state_dict and load_state_dict, or a
-            numpy.random.Generator or torch.Generator}. Global generators are
-            always a part of it.
+            numpy.random.Generator or torch.Generator, or a dictionary of plain
+            values, which a restore fills anew}. Global generators are always a
+            part of it.
           island_id: The island's name, kept over restarts. Default: the name
             in the certificate, or the host's.
           work_dir: Folder for states, the exchange's files and its log; the
@@ -103,7 +106,13 @@ class Island:
           evaluate: As the method `evaluate`; from the first request on.
           buffers: "average": buffers of floating-point numbers are averaged as
             parameters are. "local": each island has its own.
-          names: The run's name of each of the model's names that differs.
+          names: The run's name of each of the model's names that differs. A
+            run's names are of A-Z a-z 0-9 _ . and -; other characters become
+            _uCODE_.
+          parameters: {the model's name: tensor} of the same shape, or a function
+            that returns it: the tensors that the optimizer steps, if they are
+            not the model's own, such as masters in f32. They are what islands
+            average; a write reaches the model's too.
           data_fingerprint: The data's fingerprint, if Atoll's own engine reads
             it in other islands of the run: `Data.fingerprint()`.
 
@@ -121,9 +130,14 @@ class Island:
             "atoll-work", "-".join([run] + ([island_id] if island_id else []))))
         objects = dict(state or {})
         ranks = Ranks(mesh) if _torch.has_ranks() else Alone()
+        tensors = None
         if model is not None:
+            tensors = SharedTensors(
+                model, buffers, names, parameters,
+                [thing for thing in objects.values()
+                 if hasattr(thing, "param_groups")])
             objects["(buffers)"] = LocalBuffers(model, buffers)
-        self._parameters = _parameters_of(model, arrays, buffers, names, ranks)
+        self._parameters = _parameters_of(tensors, arrays, ranks)
         self._evaluate = evaluate
         captured = State(objects)
         store = Store(os.path.join(folder, ranks.folder), captured.capture(),
@@ -146,8 +160,8 @@ class Island:
     def arrays(self) -> Mapping[str, Any]:
         """{name: float32 array} of the parameters, if there is no `model`.
 
-        Without `arrays` these are views of shared memory, valid from the
-        block's first line on. Change them in place.
+        Without `arrays` they exist from the block's first line on. Change them
+        in place.
         """
         return getattr(self._parameters, "arrays")
 
@@ -256,8 +270,10 @@ class Island:
                 message = self._client.look()
                 if message is not None and message.kind == "end":
                     self._take(message.body)
-                elif message is not None or train.done >= train.request[
-                        "step_count"]:
+                elif (message is not None or
+                      train.done >= train.request["step_count"] or
+                      now >= self._progress_at and
+                      self._client.is_lost(train)):
                     total = self._client.total(train)
                     self.metrics = total.metrics
                     self._client.finish(train, total)

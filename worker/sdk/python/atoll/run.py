@@ -8,6 +8,8 @@ import subprocess
 import tempfile
 from typing import Any, Mapping
 
+import numpy as np
+
 from . import _layout, _safetensors, _toml
 from ._exchange import find_binary
 from .errors import Error
@@ -21,7 +23,7 @@ def create_run(run_id: str, model: Any = None, *,
                server_count: int = 1, fragments: int = 1,
                buffers: str = "local", names: Any = None,
                first_values: Mapping[str, tuple[str, float]] | None = None,
-               import_values: bool = False,
+               import_values: bool | None = None,
                sequence_length: int | None = None,
                **tables: Any) -> dict[str, Any]:
     """Creates a run, unless it exists; the same call again changes nothing.
@@ -29,10 +31,13 @@ def create_run(run_id: str, model: Any = None, *,
         atoll.create_run("spring", model, coordinator="HOST:7400",
                          schedule={"round_count": 100, "inner_step_count": 50})
 
+    The run begins with the values of `model` or `arrays`: the call waits for
+    the servers that take them. A second call with other values is refused.
+
     Args:
       run_id: The run's id, [a-z0-9-]{1,63}.
       model: A torch module; its trained parameters are the run's tensors, tied
-        ones once.
+        ones once. On a meta device it has no values: a formula then gives them.
       arrays: Or {name: array}.
       preset: A preset of `atoll`, whose values hold where `tables` has none.
       coordinator: HOST:PORT; default: ATOLL_COORDINATOR, or this machine.
@@ -40,11 +45,12 @@ def create_run(run_id: str, model: Any = None, *,
       fragments: Parts of the model that synchronize one at a time.
       buffers: As in Island: "average" makes them tensors of the run.
       names: As in Island.
-      first_values: {tensor: ("normal", standard deviation) or ("constant",
-        value)} for version 0. Default: a tensor of equal elements keeps their
-        value, another matrix gets normal values with a variance of 1 / inputs,
-        another vector 0.
-      import_values: Version 0 has the values of `model` or `arrays` instead.
+      first_values: Formulas instead of the values: {tensor: ("normal", standard
+        deviation) or ("constant", value)}. If one is left out, a tensor of equal
+        elements keeps their value, another matrix gets normal values with a
+        variance of 1 / inputs, another vector 0; on a meta device a vector
+        named weight gets 1, one named bias 0.
+      import_values: False: formulas, also without `first_values`.
       sequence_length: Most tokens that one of the inner.batch_size samples of a
         step counts for. Default: the preset's.
       **tables: Tables and keys of the run file: schedule={...}, inner, outer,
@@ -59,6 +65,12 @@ def create_run(run_id: str, model: Any = None, *,
         raise Error("give model or arrays", code="INVALID_ARGUMENT")
     tensors = (_layout.of_arrays(arrays) if arrays is not None else
                _layout.of_module(model, buffers, names))
+    if import_values is None:
+        import_values = first_values is None and any(
+            t.values is not None for t in tensors.values())
+    elif import_values and first_values is not None:
+        raise Error("first_values has no effect with import_values",
+                    code="INVALID_ARGUMENT")
     layout = _layout.tensors_json(tensors, fragments, first_values)
     file = {"preset": preset, **tables}
     file["model"] = {"architecture": "external"}
@@ -96,12 +108,17 @@ def get_run(run_id: str, coordinator: str | None = None) -> dict[str, Any]:
 
 def _write_values(folder: str, tensors: Mapping[str, _layout.Tensor]) -> str:
     """Writes the tensors' values for an import; returns their folder."""
+    for name, tensor in tensors.items():
+        if tensor.values is None:
+            raise Error("%s has no values on a meta device" % name,
+                        code="INVALID_ARGUMENT", hint="Give the model's "
+                        "values, or import_values=False.")
     path = os.path.join(folder, "values")
     os.mkdir(path)
     with open(os.path.join(path, "model.safetensors"), "wb") as file:
         _safetensors.write(file, {
-            name: _safetensors.Array("F32", t.values.shape or (1,),
-                                     t.values.tobytes())
+            name: _safetensors.Array("F32", t.shape or (1,),
+                                     np.ascontiguousarray(t.values).data)
             for name, t in tensors.items()})
     return path
 

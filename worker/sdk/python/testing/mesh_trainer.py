@@ -6,6 +6,7 @@ parameters in FOLDER/rank-N.npz; what it prints is in FOLDER/output-N. Settings:
     FAR           ranks on another node than rank 0: "1,3"
     DIE           RANK POINT N: this rank dies where it reaches POINT for the
                   N-th time: step, fsync, rename; or it raises: raise
+    DTYPE         of the parameters; float32 by default
     LEAVE         RANKS STEP: these leave the loop after so many steps: "0,1 2"
     ATOLL_SOCKET  where the exchange listens
 """
@@ -82,8 +83,8 @@ class Trained:
         with `backward` it computes gradients too.
     """
 
-    def __init__(self, kind, mesh):
-        net = Net()
+    def __init__(self, kind, mesh, dtype):
+        net = Net().to(dtype)
         self.names = None
         self.pipeline = None
         if kind == "pp":
@@ -139,7 +140,8 @@ def main(kind, rank, size, folder, settings):
                             mesh_dim_names=tuple(KINDS[kind]))
     replica = mesh["dp"].get_local_rank()
     torch.manual_seed(1)
-    trained = Trained(kind, mesh)
+    dtype = getattr(torch, settings.get("DTYPE", "float32"))
+    trained = Trained(kind, mesh, dtype)
     optimizer = make_optimizer(trained.model.parameters())
     position = Position()
     torch.manual_seed(100 + replica)
@@ -164,7 +166,7 @@ def main(kind, rank, size, folder, settings):
 
     def evaluate():
         # Without gradients FSDP2 leaves the root's parameters whole.
-        return trained.model(torch.ones(2, 5)).sum(), 2
+        return trained.model(torch.ones(2, 5, dtype=dtype)).sum(), 2
 
     if str(rank) in settings.get("FAR", "").split(","):
         _regions.node = lambda: ("elsewhere", "")
@@ -177,7 +179,8 @@ def main(kind, rank, size, folder, settings):
                 evaluate=None if kind == "pp" else evaluate,
                 names=trained.names) as island:
         while True:
-            loss = trained.train(*batch(replica, position.step))
+            loss = trained.train(*(values.to(dtype) for values in batch(
+                replica, position.step)))
             optimizer.step()
             optimizer.zero_grad()
             position.step += 1
@@ -195,7 +198,7 @@ def main(kind, rank, size, folder, settings):
     np.savez(os.path.join(folder, "rank-%d.npz" % rank), **{
         names.get(name, name).removeprefix("module."): (
             p.full_tensor() if hasattr(p, "full_tensor") else p
-        ).detach().numpy() for name, p in trained.model.named_parameters()},
+        ).detach().float().numpy() for name, p in trained.model.named_parameters()},
         **{"metric:" + name: value for name, value in island.metrics.items()})
     dist.destroy_process_group()
 
