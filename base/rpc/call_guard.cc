@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/obs/log.h"
 #include "base/rpc/authorization.h"
@@ -33,6 +34,37 @@ std::string KeyOf(const grpc::ServerContextBase& call) {
 }
 
 }  // namespace
+
+// Counts its call as waiting from the time when gRPC has read its headers.
+class CallGuard::Context : public grpc::CallbackServerContext {
+ public:
+  explicit Context(CallGuard& guard) : guard_(guard) { guard_.Wait(); }
+  ~Context() override { EndWait(); }
+  // The call has a thread.
+  void EndWait() {
+    if (!std::exchange(has_ended_, true)) --guard_.waiting_count_;
+  }
+
+ private:
+  CallGuard& guard_;
+  bool has_ended_ = false;
+};
+
+class CallGuard::Contexts : public grpc::ContextAllocator {
+ public:
+  explicit Contexts(CallGuard& guard) : guard_(guard) {}
+
+  grpc::CallbackServerContext* NewCallbackServerContext() override {
+    return new Context(guard_);
+  }
+  // gRPC releases the contexts that it made for unknown methods, too.
+  void Release(grpc::CallbackServerContext* context) override {
+    delete dynamic_cast<Context*>(context);
+  }
+
+ private:
+  CallGuard& guard_;
+};
 
 // gRPC destroys it with the call.
 class CallGuard::Call : public grpc::experimental::Interceptor {
@@ -65,6 +97,8 @@ class CallGuard::Call : public grpc::experimental::Interceptor {
 
  private:
   void Begin() {
+    auto* const context = dynamic_cast<Context*>(&call_);
+    if (context != nullptr) context->EndWait();
     const std::string key = KeyOf(call_);
     const std::string peer = call_.peer();
     // In plaintext a peer cannot show who it is: each connection counts by
@@ -86,24 +120,17 @@ class CallGuard::Call : public grpc::experimental::Interceptor {
       return;
     }
     is_excess_ = true;
-    const std::string name = GetCallerName(call_);
-    bool is_due = false;
     {
       MutexLock lock(&guard_.mutex_);
       guard_.excess_.insert(&call_);
-      is_due = answer == CallQuota::Answer::kAbusive &&
-               guard_.log_pace_.IsDue(name, now);
     }
-    if (is_due) {
-      LOG(WARNING) << name
-                   << " opens calls faster than they end: its connections "
-                      "are shut";
+    if (answer == CallQuota::Answer::kAbusive) {
+      guard_.Shut(key, GetCallerName(call_));
     }
-    if (answer == CallQuota::Answer::kAbusive) guard_.listener_->Shut(key);
   }
 
   CallGuard& guard_;
-  const grpc::ServerContextBase& call_;
+  grpc::ServerContextBase& call_;
   const absl::string_view method_;
   std::string key_;  // The quota's, if the call counts there.
   CallQuota::Outcome outcome_ = CallQuota::Outcome::kDone;
@@ -141,6 +168,30 @@ absl::StatusOr<std::unique_ptr<grpc::Service>> CallGuard::Guard(
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 CallGuard::MakeInterceptors() {
   return std::make_unique<Factory>(*this);
+}
+
+std::unique_ptr<grpc::ContextAllocator> CallGuard::MakeContexts() {
+  return std::make_unique<Contexts>(*this);
+}
+
+void CallGuard::Wait() {
+  const int excess = ++waiting_count_ - kWaitingMax;
+  if (excess <= 0 || excess % kLookEvery != 1) return;
+  const std::string key = quota_.FindBusiest(SystemClock().Now());
+  if (!key.empty()) Shut(key, absl::BytesToHexString(key.substr(0, 8)));
+}
+
+void CallGuard::Shut(const std::string& key, const std::string& name) {
+  bool is_due = false;
+  {
+    MutexLock lock(&mutex_);
+    is_due = log_pace_.IsDue(key, SystemClock().Now());
+  }
+  if (is_due) {
+    LOG(WARNING) << name << " opens calls faster than they end: the "
+                 << "connections of its certificate are shut";
+  }
+  listener_->Shut(key);
 }
 
 absl::Status CallGuard::Check(const grpc::ServerContextBase& call,

@@ -14,6 +14,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,13 +47,26 @@ class CallGuard {
   // INTERNAL: as GuardedService::Make.
   absl::StatusOr<std::unique_ptr<grpc::Service>> Guard(grpc::Service& service);
 
-  // Counts the calls of a server. The guard must outlive the server.
+  // Count the calls of a server; it needs both. The guard must outlive it.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
   MakeInterceptors();
+  std::unique_ptr<grpc::ContextAllocator> MakeContexts();
 
  private:
   class Call;
+  class Context;
+  class Contexts;
   class Factory;
+
+  // Calls that gRPC has read from connections, and that wait for a thread. While
+  // there are more, gRPC goes on reading, and each takes memory.
+  static constexpr int kWaitingMax = 256;
+  static constexpr int kLookEvery = 64;
+
+  // A call waits. Called where gRPC reads.
+  void Wait();
+  // Shuts the connections of the certificate with this key.
+  void Shut(const std::string& key, const std::string& name);
 
   // OK if the call may be answered. `method` is as its service names it.
   absl::Status Check(const grpc::ServerContextBase& call,
@@ -61,6 +75,7 @@ class CallGuard {
   const std::shared_ptr<net::BoundedListener> listener_;
   const std::shared_ptr<CallerCheck> check_;
   CallQuota quota_;
+  std::atomic<int> waiting_count_ = 0;
   absl::flat_hash_set<std::string> guarded_;  // Methods; fixed before calls.
 
   mutable Mutex mutex_;

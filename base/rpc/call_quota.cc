@@ -16,6 +16,11 @@ CallQuota::Answer CallQuota::Start(absl::string_view certificate,
   if (uses_.size() >= kRememberedMax) RemoveIdle(now);
   Use& use = uses_[certificate];
   Forget(use, now);
+  if (now - use.second_begin >= absl::Seconds(1)) {
+    use.second_begin = now;
+    use.begun_count = 0;
+  }
+  ++use.begun_count;
   // Calls are forgotten in parts, too.
   if (use.open + use.given_up > kOpenMax - 1) {
     return ++use.refused_count % kRefusedMax == 0 ? Answer::kAbusive
@@ -34,6 +39,21 @@ void CallQuota::End(absl::string_view certificate, Outcome outcome,
   Forget(use, now);
   --use.open;
   if (outcome == Outcome::kGivenUp) ++use.given_up;
+}
+
+std::string CallQuota::FindBusiest(absl::Time now) const {
+  MutexLock lock(&mutex_);
+  std::string busiest;
+  int count_max = kBusyCount - 1;
+  for (const auto& [certificate, use] : uses_) {
+    if (now - use.second_begin >= absl::Seconds(1) ||
+        use.begun_count <= count_max) {
+      continue;
+    }
+    busiest = certificate;
+    count_max = use.begun_count;
+  }
+  return busiest;
 }
 
 size_t CallQuota::count() const {

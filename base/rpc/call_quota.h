@@ -27,6 +27,8 @@ class CallQuota {
   // seconds.
   static constexpr int kOpenMax = 256;
   static constexpr double kForgottenPerSecond = 100;
+  // Calls within a second that a flood has at least.
+  static constexpr int kBusyCount = 16;
   // Calls refused in a row, after which the caller's connections are shut.
   static constexpr int kRefusedMax = 256;
 
@@ -45,6 +47,10 @@ class CallQuota {
   // An admitted call has ended. Each ends once.
   void End(absl::string_view certificate, Outcome outcome, absl::Time now);
 
+  // The certificate that began the most calls in the last second; empty: none
+  // began kBusyCount.
+  std::string FindBusiest(absl::Time now) const;
+
   // Certificates that are remembered.
   size_t count() const;
 
@@ -54,6 +60,8 @@ class CallQuota {
     double given_up = 0;
     absl::Time time;        // given_up is as of then.
     int refused_count = 0;  // Since the last that was admitted.
+    absl::Time second_begin = absl::InfinitePast();
+    int begun_count = 0;    // Calls since second_begin.
   };
 
   static void Forget(Use& use, absl::Time now);

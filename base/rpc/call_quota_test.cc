@@ -84,6 +84,19 @@ TEST(CallQuotaTest, NamesTheAbusive) {
   EXPECT_EQ(quota.Start("a", kBegin), Answer::kAbusive);
 }
 
+TEST(CallQuotaTest, FindsTheBusiestOfTheLastSecond) {
+  CallQuota quota;
+  for (int i = 0; i < 100; ++i) quota.Start("old", kBegin);
+  const absl::Time later = kBegin + absl::Seconds(1);
+  for (int i = 0; i < CallQuota::kBusyCount - 1; ++i) quota.Start("a", later);
+  EXPECT_EQ(quota.FindBusiest(later), "");
+  quota.Start("a", later);
+  EXPECT_EQ(quota.FindBusiest(later), "a");
+  AdmittedOfFlood(quota, "b", CallQuota::kBusyCount + 1, later);
+  EXPECT_EQ(quota.FindBusiest(later), "b");
+  EXPECT_EQ(quota.FindBusiest(later + absl::Seconds(1)), "");
+}
+
 TEST(CallQuotaTest, ForgetsCertificatesWithoutCalls) {
   CallQuota quota;
   for (int i = 0; i < 100'000; ++i) {

@@ -164,6 +164,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
     server->guarded_.push_back(std::move(guarded));
   }
   for (grpc::Service* service : services) builder.RegisterService(service);
+  builder.SetContextAllocator(server->guard_->MakeContexts());
   std::vector<
       std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
       interceptors;
