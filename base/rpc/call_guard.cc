@@ -59,7 +59,7 @@ class CallGuard::Contexts : public grpc::ContextAllocator {
   }
   // gRPC releases the contexts that it made for unknown methods, too.
   void Release(grpc::CallbackServerContext* context) override {
-    delete dynamic_cast<Context*>(context);
+    const std::unique_ptr<Context> owned(dynamic_cast<Context*>(context));
   }
 
  private:

@@ -58,8 +58,8 @@ class CallGuard {
   class Contexts;
   class Factory;
 
-  // Calls that gRPC has read from connections, and that wait for a thread. While
-  // there are more, gRPC goes on reading, and each takes memory.
+  // Calls that gRPC has read and that wait for a thread. gRPC would read more
+  // without a bound, and each takes memory.
   static constexpr int kWaitingMax = 256;
   static constexpr int kLookEvery = 64;
 
