@@ -27,7 +27,8 @@ class UndecidedTest(gated.GatedTest):
         """A paused run; a member for each volunteer, with its certificate."""
         cluster = self.cluster
         self.start(server_count=1)
-        self.create_run(run_file.ELASTIC, PATIENT, {"server_count": 1})
+        self.create_run(run_file.ELASTIC, PATIENT, {
+            "server_count": 1, "data": {"data_shard_count": 8}})
         cluster.wait_state(cluster_module.ACTIVE)
         cluster.run_cli("run", "pause", "run", check=0)
         token = self.token("--uses=%d" % len(VOLUNTEERS))
