@@ -52,7 +52,7 @@ class HttpDaemonTest : public ::testing::Test {
     return fd;
   }
 
-  // What the daemon sends up to the connection's end.
+  // Reads until the daemon ends the connection.
   static std::string Read(const UniqueFd& fd) {
     std::string all;
     char part[1024];

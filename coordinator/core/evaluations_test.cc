@@ -1,4 +1,4 @@
-// Who may report the loss of a version.
+// One island may report the loss of a version.
 
 #include <cstdint>
 #include <memory>

@@ -153,7 +153,7 @@ TEST_F(RunAccessTest, RefusesAnEnrolledCertificateThatThePlanDoesNotList) {
       EnrolledDigest(Role::kIsland, "e-attic", std::string(32, 'k')));
   access_.TakePlan(plan);
   EXPECT_EQ(Reason(attic), "");
-  // What the island CA's key makes: another key, name or role.
+  // The island CA can sign another key, name or role; none of them is enrolled.
   rpc::Caller forged = attic;
   forged.scope.key_sha256 = std::string(32, 'x');
   EXPECT_EQ(Reason(forged), "NOT_ENROLLED");

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Headers that gRPC gives a meaning of its own, with values that it cannot use.
 
-Whatever becomes of the call, the program lives and the calls of others go on.
+The program may answer or refuse such a call. It lives, and answers others' calls.
 The first one ended the process (CVE-2023-1428).
 """
 
