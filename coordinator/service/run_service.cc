@@ -70,6 +70,12 @@ class RunServiceImpl : public v1::RunService::CallbackService {
             absl::Time now) -> absl::StatusOr<v1::GetRunResponse> {
           v1::GetRunResponse found;
           *found.mutable_run() = BuildRun(run, /*with_tensors=*/true);
+          if (found.run().state() != v1::RUN_STATE_COMPLETED) return found;
+          for (const FragmentState& fragment : run.state().fragments()) {
+            *found.add_cut() = fragment.newest;
+          }
+          *found.mutable_shards() = BuildPlacement(run.state(), coordinator);
+          found.set_placement_epoch(run.state().placement_epoch());
           return found;
         });
   }

@@ -237,13 +237,15 @@ class ServicesTest : public testing::Test {
     pushed_.push_back(info);
   }
 
-  v1::Run GetRun() {
+  v1::Run GetRun() { return AskForRun().run(); }
+
+  v1::GetRunResponse AskForRun() {
     v1::GetRunRequest request;
     request.set_run_id("run");
     v1::GetRunResponse response;
     grpc::ClientContext context;
     EXPECT_TRUE(life_->runs->GetRun(&context, request, &response).ok());
-    return response.run();
+    return response;
   }
 
   std::vector<v1::Round> ListRounds() {
@@ -308,7 +310,11 @@ class ServicesTest : public testing::Test {
       pushed_.clear();
       if (version == 0) Evaluate("b", *b, 1, 2.5);
     }
-    EXPECT_EQ(GetRun().state(), v1::RUN_STATE_COMPLETED);
+    const v1::GetRunResponse ended = AskForRun();
+    EXPECT_EQ(ended.run().state(), v1::RUN_STATE_COMPLETED);
+    ASSERT_EQ(ended.cut_size(), 1);
+    EXPECT_GT(ended.cut(0).version(), 0);
+    EXPECT_GT(ended.shards_size(), 0);
   }
 
   MemoryLogStore store_;

@@ -113,6 +113,27 @@ class TrainerTest(cluster_module.IntegrationTest):
                     said, cluster.processes["trainer-of-" + island].tail())
             cluster.close()
 
+    def test_a_trainer_after_the_end_has_the_runs_parameters_or_an_error(self):
+        cluster = self.new_cluster("late")
+        values = self.run_values(STREAMING, ENCODED)
+        self.start(cluster, values)
+        self.finish(cluster, values)
+        said = self.final_line(cluster)
+        # It was never a member, and trains a step on what it gets.
+        cluster.start_trainer_island("late")
+        for name in ("late", "trainer-of-late"):
+            self.assertEqual(cluster.processes[name].wait(), 0,
+                             cluster.processes[name].tail())
+        self.assertIn(said, cluster.processes["trainer-of-late"].tail())
+        for server in ("server-0", "server-1"):
+            cluster.kill(server)
+        cluster.start_trainer_island("later")
+        trainer = cluster.processes["trainer-of-later"]
+        self.assertNotEqual(trainer.wait(), 0)
+        self.assertIn("run export", trainer.tail())
+        self.assertNotIn("final", trainer.tail())
+        cluster.close()
+
     def reference(self, *changes):
         values = self.run_values(*changes)
 

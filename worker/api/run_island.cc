@@ -11,11 +11,13 @@
 #include "absl/time/clock.h"
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "base/io/posix_file_system.h"
+#include "base/layout/digest.h"
 #include "base/layout/external_model.h"
 #include "base/metrics/metrics.h"
 #include "base/obs/log.h"
 #include "base/rpc/channel.h"
 #include "base/status/annotate.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "coordinator/client/client.h"
@@ -40,6 +42,10 @@ constexpr absl::Duration kConnectionWait = absl::Milliseconds(500);
 constexpr absl::Duration kMeetingMax = absl::Seconds(20);
 // How long a restarted process may find the old world, which has not ended yet.
 constexpr absl::Duration kStaleWorldMax = absl::Seconds(30);
+// The final parameters of a complete run: the longest wait for a trainer that
+// wants them, and for a byte of them.
+constexpr absl::Duration kFinalTrainerMax = absl::Seconds(20);
+constexpr absl::Duration kFinalIdleMax = absl::Seconds(10);
 
 // The rendezvous of the processes; empty for one process.
 absl::StatusOr<Rendezvous> PrepareRendezvous(const RunIslandOptions& options) {
@@ -168,8 +174,8 @@ absl::StatusOr<std::unique_ptr<TrainerHost>> StartTrainerHost(
   return TrainerHost::Start(options.trainer_path);
 }
 
-absl::StatusOr<std::unique_ptr<IslandTrainer>> MakeRemoteTrainer(
-    TrainerHost& host, const RunIslandOptions& options, const v1::Run& run) {
+v1::TrainerHello MakeHello(const RunIslandOptions& options,
+                           const v1::Run& run) {
   const v1::ScheduleSpec& schedule = run.spec().schedule();
   v1::TrainerHello hello;
   hello.set_run_id(options.run_id);
@@ -178,11 +184,65 @@ absl::StatusOr<std::unique_ptr<IslandTrainer>> MakeRemoteTrainer(
   hello.set_program_version(options.program_version);
   hello.set_strict(schedule.timing() == v1::TIMING_STRICT);
   hello.set_inner_step_count(schedule.inner_step_count());
+  return hello;
+}
+
+absl::StatusOr<std::unique_ptr<IslandTrainer>> MakeRemoteTrainer(
+    TrainerHost& host, const RunIslandOptions& options, const v1::Run& run) {
   if (options.metrics != nullptr) {
     options.metrics->SetReady(absl::UnavailableError(
         absl::StrCat("waits for a trainer at ", options.trainer_path)));
   }
-  return RemoteTrainer::Create(host, hello, run.spec(), options.stop);
+  return RemoteTrainer::Create(host, MakeHello(options, run), run.spec(),
+                               options.stop);
+}
+
+// Gives the trainer of `host` the final parameters of a complete run, which it
+// may lack. Its state stays as it is. OK without it: no trainer has come.
+absl::Status GiveFinal(TrainerHost& host, const RunIslandOptions& options,
+                       coordinator::Client& client, const IslandLinks& links) {
+  v1::GetRunRequest request;
+  request.set_run_id(options.run_id);
+  ASSIGN_OR_RETURN(const v1::GetRunResponse found,
+                   client.Call(&v1::RunService::Stub::GetRun, request));
+  const v1::Run& run = found.run();
+  ASSIGN_OR_RETURN(const RunLayout layout,
+                   RunLayout::Create(run.spec().layout()));
+  if (found.cut_size() != layout.fragment_count()) {
+    return absl::UnimplementedError(
+        "the coordinator names no final versions: it is an older program");
+  }
+  const absl::Status connected =
+      host.Connect(MakeHello(options, run), run.spec().layout(), layout,
+                   options.stop, SystemClock().Now() + kFinalTrainerMax);
+  if (absl::IsDeadlineExceeded(connected)) return absl::OkStatus();
+  RETURN_IF_ERROR(connected);
+  const HeldLayout held(layout);
+  ASSIGN_OR_RETURN(const std::unique_ptr<server::ParameterClient> parameters,
+                   links.make_parameter_client(run, held));
+  parameters->SetRoutes(server::ToRoutes(found));
+  server::CallBounds bounds;
+  bounds.stop = options.stop;
+  bounds.idle_max = kFinalIdleMax;
+  v1::TrainerMessage write;
+  for (int32_t f = 0; f < found.cut_size(); ++f) {
+    const v1::FragmentVersion& at = found.cut(f);
+    if (at.fragment() != f) {
+      return absl::InternalError("the final versions are out of order");
+    }
+    RETURN_IF_ERROR(Annotate(
+        parameters
+            ->Pull(f, at.version(), Digest128::FromProto(at.digest()),
+                   host.region(f), bounds)
+            .status,
+        absl::StrCat("run ", options.run_id,
+                     " is complete, and the servers do not give its final "
+                     "parameters (`atoll run export ",
+                     options.run_id,
+                     " --output DIR` reads them once the servers are back)")));
+    write.mutable_write()->add_fragments(f);
+  }
+  return host.Ask(write).status();
 }
 
 }  // namespace
@@ -292,7 +352,15 @@ absl::StatusOr<IslandProgress> RunIsland(
   }
   absl::StatusOr<IslandProgress> end =
       RunAttempts(options, links, rendezvous, *devices);
-  if (host != nullptr) host->End(end.status());
+  if (host == nullptr) return end;
+  if (!HasReason(end.status(), kRunCompleted)) {
+    host->End(end.status());
+    return end;
+  }
+  const absl::Status given =
+      GiveFinal(*host, options, *operator_client, links);
+  host->End(given);
+  RETURN_IF_ERROR(given);
   return end;
 }
 

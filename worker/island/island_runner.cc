@@ -571,7 +571,12 @@ absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
     // A join is also refused if the run has ended meanwhile.
     const absl::StatusOr<v1::Run> run = links_.get_run();
     const bool ours = run.ok() && NoteRunUid(run->run_uid()).ok();
-    if (ours && run->state() == v1::RUN_STATE_COMPLETED) return progress_;
+    if (ours && run->state() == v1::RUN_STATE_COMPLETED) {
+      if (!links_.make_island_trainer) return progress_;
+      // The trainer lacks the final parameters.
+      return Refuse(absl::StatusCode::kFailedPrecondition, kRunCompleted,
+                    absl::StrCat("run ", options_.run_id, " is complete"));
+    }
     if (ours && run->state() == v1::RUN_STATE_CANCELLED) {
       return Refuse(absl::StatusCode::kCancelled, kRunCancelled,
                     "the run was cancelled");

@@ -140,13 +140,13 @@ absl::Status TrainerHost::MakeRegions(const v1::TrainerHello& hello,
 absl::Status TrainerHost::Connect(const v1::TrainerHello& hello,
                                   const v1::Layout& tensors,
                                   const RunLayout& layout,
-                                  std::stop_token stop) {
+                                  std::stop_token stop, absl::Time give_up) {
   RETURN_IF_ERROR(MakeRegions(hello, layout));
   if (!socket_.connected()) {
     LOG(INFO) << "waits for a trainer at " << listener_->path();
   }
   while (!socket_.connected()) {
-    RETURN_IF_ERROR(Accept(stop));
+    RETURN_IF_ERROR(Accept(stop, give_up));
     const absl::Status greeted = Greet(hello, tensors, layout);
     if (greeted.ok()) break;
     LOG(WARNING) << "a trainer is refused: " << greeted;
@@ -161,10 +161,14 @@ absl::Status TrainerHost::Connect(const v1::TrainerHello& hello,
   return absl::OkStatus();
 }
 
-absl::Status TrainerHost::Accept(std::stop_token stop) {
+absl::Status TrainerHost::Accept(std::stop_token stop, absl::Time give_up) {
   while (true) {
     if (stop.stop_requested()) {
       return absl::CancelledError("stopped before a trainer connected");
+    }
+    if (SystemClock().Now() >= give_up) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("no trainer has come to ", listener_->path()));
     }
     if (!net::WaitForSocket(listener_->fd(), POLLIN,
                             {SystemClock().Now() + kLook, waker_.get()})

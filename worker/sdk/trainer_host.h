@@ -59,10 +59,12 @@ class TrainerHost {
 
   // Returns once a trainer is connected that knows the run: the one that is, or
   // the next. A trainer of another version, or one that breaks the protocol, is
-  // told why and let go. CANCELLED: `stop` was requested.
+  // told why and let go. CANCELLED: `stop` was requested. DEADLINE_EXCEEDED: no
+  // trainer came before `give_up`.
   // Requires: `layout` is of `tensors`.
   absl::Status Connect(const v1::TrainerHello& hello, const v1::Layout& tensors,
-                       const RunLayout& layout, std::stop_token stop);
+                       const RunLayout& layout, std::stop_token stop,
+                       absl::Time give_up = absl::InfiniteFuture());
 
   // The region of `fragment`: the fragment's flat order. Requires: Connect().
   absl::Span<float> region(int32_t fragment) const {
@@ -97,7 +99,7 @@ class TrainerHost {
 
   absl::Status MakeRegions(const v1::TrainerHello& hello,
                            const RunLayout& layout);
-  absl::Status Accept(std::stop_token stop);
+  absl::Status Accept(std::stop_token stop, absl::Time give_up);
   // The handshake with a new trainer.
   absl::Status Greet(const v1::TrainerHello& hello, const v1::Layout& tensors,
                      const RunLayout& layout);

@@ -43,6 +43,12 @@ if os.path.exists(path):
     os.unlink(path)
 
 def script(peer):
+    if word in ("final", "nothing"):
+        peer.hello()
+        peer.layout()
+        if word == "final":
+            peer.write(3, 4)
+        return peer.end()
     peer.begin(1, 2)
     if word == "endless":
         peer.train(1 << 40)
@@ -151,10 +157,20 @@ class StartTest(ExchangeCase):
             self.loop()
         self.assertEqual(len(self.calls()), 1)
 
-    def test_a_run_that_was_complete_before(self):
-        self.plan("exit0")
+    def test_a_run_that_was_complete_before_gives_its_parameters(self):
+        self.plan("final")
         with self.island() as island:
+            self.assertTrue(island.ended)
+            island.arrays["v"][...] += 5  # A step that the loop trains.
             self.assertFalse(island.step())
+            self.assertEqual(island.arrays["v"].tolist(), [4] * 4)
+
+    def test_the_block_is_not_entered_without_the_runs_parameters(self):
+        for word in ("exit0", "nothing"):
+            self.plan(word)
+            with self.assertRaisesRegex(atoll.Error, "NO_PARAMETERS"):
+                with self.island():
+                    self.fail("entered")
 
     def test_one_that_already_listens_is_not_started_again(self):
         os.mkdir(self.path("w"))
@@ -210,8 +226,8 @@ class RestartTest(ExchangeCase):
         self.assertEqual(len(self.calls()), 2)
 
     def test_the_run_may_end_while_it_is_away(self):
-        self.plan("die", "exit0")
-        self.loop()
+        self.plan("die", "final")
+        self.assertTrue(self.loop().ended)
 
 
 class PatienceTest(unittest.TestCase):

@@ -167,6 +167,17 @@ class CallbackTest(cases.FolderCase):
         labels = sum(int((item["labels"] != -100).sum()) for item in items)
         self.assertEqual(sum(int(a["token_count"]) for a in answers), labels)
 
+    def test_of_a_complete_run_it_has_the_parameters_and_trains_no_step(self):
+        def script(peer):
+            peer.hello(1)
+            peer.layout([shapes(make_model())])
+            peer.write(0.125)
+            peer.end()
+
+        trainer = self.train(script)
+        self.assertTrue(all(torch.all(p == 0.125)
+                            for p in trainer.model.parameters()))
+
     def test_the_trainer_s_end_leaves_the_run(self):
         def script(peer):
             self.begin(peer)

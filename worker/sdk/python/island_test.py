@@ -212,6 +212,7 @@ class LoopTest(IslandCase):
         def script(peer):
             peer.hello(inner_step_count=3, later="unknown")
             peer.layout()
+            peer.write(0, 0)
             peer.send({"seq": 50, "unknown": {"x": [1]}, "train": {
                 "step": 4.0, "step_count": 1, "lr_scale": "0.25",
                 "data_position": "9007199254740993", "new": {"y": 1}}})
@@ -239,6 +240,7 @@ class LoopTest(IslandCase):
         def script(peer):
             peer.hello()
             peer.layout()
+            peer.write(0, 0)
             peer.train(2, step=10, data_position="80", data_shard=3)
             peer.train(1, step=12, data_position="96", data_shard=3)
             peer.end()
@@ -417,10 +419,28 @@ class EndTest(IslandCase):
     def test_a_run_that_is_complete_before_the_first_step(self):
         def script(peer):
             peer.hello()
+            peer.layout()
+            peer.write(1, 2)
             peer.end()
 
-        with self.exchange(script), self.island() as island:
+        mine = {"w": np.zeros((2, 3), np.float32),
+                "b": np.zeros(3, np.float32), "v": np.zeros(4, np.float32)}
+        with self.exchange(script), self.island(arrays=mine) as island:
+            self.assertTrue(island.ended)
+            np.testing.assert_array_equal(mine["v"], [2] * 4)
+            mine["v"] += 1  # A loop trains a step before it looks.
             self.assertFalse(island.step())
+            np.testing.assert_array_equal(mine["v"], [2] * 4)
+
+    def test_a_complete_run_that_gives_no_parameters_is_an_error(self):
+        def script(peer):
+            peer.hello()
+            peer.layout()
+            peer.end()
+
+        with self.exchange(script), self.assertRaisesRegex(
+                atoll.Error, "NO_PARAMETERS"):
+            self.island().start()
 
     def test_an_error_of_the_exchange_raises_with_all_its_parts(self):
         def script(peer):

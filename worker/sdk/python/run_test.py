@@ -34,6 +34,10 @@ with open(os.path.join(folder, "calls"), "a") as file:
 with open(os.path.join(folder, "answer")) as file:
     print(file.read())
 print("a line for people", file=sys.stderr)
+if "--output" in sys.argv:
+    import shutil
+    shutil.copy(os.path.join(folder, "weights"), os.path.join(
+        sys.argv[sys.argv.index("--output") + 1], "model.safetensors"))
 sys.exit(int(os.environ.get("EXIT", "0")))
 '''
 _OK = {"schema_version": 1, "status": "ok", "exit_code": 0,
@@ -100,6 +104,21 @@ class CreateRunTest(cases.FolderCase):
         (arguments, _), = self.calls()
         self.assertEqual(arguments, ["run", "show", "spring", "--coordinator",
                                      "c:7400", "-o", "json"])
+
+    def test_its_parameters_are_fetched(self):
+        want = np.arange(6, dtype=np.float32).reshape(3, 2)
+        with open(self.path("weights"), "wb") as file:
+            atoll.run._safetensors.write(file, {
+                "w": atoll.run._safetensors.Array("F32", want.shape,
+                                                  want.tobytes())})
+        mine = {"w": np.zeros((3, 2), np.float32)}
+        atoll.fetch("spring", arrays=mine, coordinator="c:7400")
+        np.testing.assert_array_equal(mine["w"], want)
+        (arguments, _), = self.calls()
+        self.assertEqual(arguments[:3] + arguments[5:], [
+            "run", "export", "spring", "--coordinator", "c:7400", "-o", "json"])
+        with self.assertRaisesRegex(atoll.Error, "OTHER_LAYOUT"):
+            atoll.fetch("spring", arrays={"x": mine["w"]})
 
     def test_random_values_do_not_reach_the_layout(self):
         def layout(seed):

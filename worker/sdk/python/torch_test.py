@@ -523,6 +523,7 @@ class StateTest(TorchCase):
             peer.hello(1)
             peer.layout([TIED])
             peer.ask("load", save_id="two")
+            peer.write(0.25)
             peer.train(1)
             peer.end()
 

@@ -8,7 +8,7 @@ from typing import Any, Callable, Mapping
 
 from ._exchange import Exchange, Patience, RunIsComplete
 from ._messages import Message
-from ._session import Session
+from ._session import Session, no_parameters
 from ._steps import OpenTrain, Total
 from ._trainer import Trainer
 from .errors import ConnectionLost, Error
@@ -46,8 +46,8 @@ class Client:
                 result = self.session.serve()
                 self.patience.succeeded()
                 return result
-            except RunIsComplete:
-                return {"complete": True, "message": "the run is complete"}
+            except RunIsComplete as error:
+                raise no_parameters(self._run_id) from error
             except ConnectionLost as error:
                 self._lose(error)
 

@@ -17,6 +17,15 @@ from .errors import ConnectionLost, Error
 _HELLO_S_MAX = 900.0  # The exchange may wait for the run to exist.
 
 
+def no_parameters(run_id: str) -> Error:
+    return Error(
+        "run %s is complete, and its exchange has ended without giving its "
+        "parameters" % run_id, reason="NO_PARAMETERS",
+        code="FAILED_PRECONDITION", hint="`atoll run export %s --output DIR` "
+        "reads them from the servers, and atoll.fetch(%r, model) loads them." %
+        (run_id, run_id))
+
+
 class Session:
     """A connection after the hello.
 
@@ -32,6 +41,7 @@ class Session:
         self.poll = connection.poll
         self._trainer = trainer
         self._open_seq = 0  # The unanswered request's; 0: none.
+        self._has_parameters = False  # Undefined before a `write`.
         hello: dict[str, Any] = {"version": _messages.VERSION}
         if trainer.data_fingerprint:
             hello["data_fingerprint"] = trainer.data_fingerprint
@@ -68,6 +78,8 @@ class Session:
             if message.kind == "interrupt":
                 continue  # For a `train` that was answered before it came.
             if message.kind == "end":
+                if message.body["complete"] and not self._has_parameters:
+                    raise no_parameters(self.hello["run_id"])
                 return message.body
             if message.seq == 0:
                 raise self._refuse("%s without a seq" % message.kind)
@@ -148,6 +160,7 @@ class Session:
     def _on_write(self, body: dict[str, Any]) -> dict[str, Any]:
         self._check_fragments(body)
         self._trainer.write(body["fragments"])
+        self._has_parameters = True
         return {}
 
     def _check_fragments(self, body: dict[str, Any]) -> None:

@@ -40,6 +40,7 @@ class Trainer:
         self._saver = Saver(store)
         self._saves_always = saves_always
         self._evaluator = evaluator
+        self._fragments: list[int] = []  # The regions', once bound.
         self._saved_at: float | None = None
         self._answered = ""  # The newest answer to a `save` or a `load`.
 
@@ -52,7 +53,7 @@ class Trainer:
         """Binds the regions of a connection, and closes their descriptors."""
         try:
             self.ranks.broadcast(("regions", (regions.describe(),)))
-            self.ranks.together(lambda: self._parameters.bind(regions))
+            self.ranks.together(lambda: self._bind(regions))
         finally:
             regions.close()  # The followers have opened them.
 
@@ -120,6 +121,10 @@ class Trainer:
     def is_lost(self, train: OpenTrain) -> bool:
         return train.is_lost(self._parameters.are_finite)
 
+    def put_back(self) -> None:
+        """Writes the newest parameters of the regions again."""
+        self.ranks.together(lambda: self._on_write(self._fragments))
+
     def close(self) -> None:
         self._store.close()
 
@@ -133,9 +138,13 @@ class Trainer:
     def _on_regions(self, described: dict[str, Any]) -> None:
         regions = Regions.of(described)
         try:
-            self._parameters.bind(regions)
+            self._bind(regions)
         finally:
             regions.close()
+
+    def _bind(self, regions: Regions) -> None:
+        self._parameters.bind(regions)
+        self._fragments = list(range(regions.fragment_count))
 
     def _on_read(self, fragments: list[int]) -> None:
         self._parameters.read(fragments)

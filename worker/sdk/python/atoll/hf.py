@@ -60,6 +60,7 @@ class _Position:
     def __init__(self) -> None:
         self.step = self.epoch = self.batch = 0
         self.is_restored = False  # The loader is elsewhere.
+        self.is_ended = False     # There is nothing to train.
 
     def advance(self, step: int, batch_count: int, epoch_size: int) -> None:
         self.step = step
@@ -85,7 +86,7 @@ class _FromPosition:
     position: _Position
 
     def __iter__(self) -> Iterator[Any]:
-        while True:
+        while not self.position.is_ended:
             position = self.position
             position.is_restored = False
             self.iteration = position.epoch  # Seeds the order, in accelerate.
@@ -142,7 +143,8 @@ class AtollCallback(transformers.TrainerCallback):
         trainer.train()
 
     The island begins with the training and ends with it; the run's end stops
-    the Trainer. Optimizer, scheduler and the Trainer's position are its state.
+    the Trainer. If the run was complete before, the model has the final
+    parameters, and no step is trained. Optimizer, scheduler and the Trainer's position are its state.
     The loss is the one that the model returns; a step's tokens are its labels
     other than -100.
 
@@ -190,6 +192,8 @@ class AtollCallback(transformers.TrainerCallback):
                 **self._state, "optimizer": optimizer,
                 "scheduler": lr_scheduler, "position": self._position})
         self.island.start()
+        # Without a batch the Trainer trains no step.
+        self._position.is_ended = self.island.ended
         state.global_step = self._position.step
 
     def on_pre_optimizer_step(self, args, state, control, *, optimizer, **_):

@@ -55,6 +55,10 @@ class Island:
     own first values are dropped. `step` counts a step. When a round is due, it
     exchanges parameters with the other islands, and returns.
 
+    If the run was complete before, the model has the final parameters, and
+    `ended` is true. The first `step` undoes a step that was trained on them,
+    and returns False.
+
     Any process may die at any time. After a new connection, parameters and
     state go back to those of a save, between two steps, and the loop
     continues from there. So `state` must hold everything that decides the next
@@ -145,12 +149,13 @@ class Island:
         trainer = Trainer(ranks, self._parameters, captured, store,
                           save == "always", lambda: self._evaluate,
                           data_fingerprint)
+        self._trainer = trainer
         self._client: Client | Follower = (
             Client(run, Exchange(address, run, island_id, folder), trainer)
             if ranks.rank == 0 else Follower(trainer))
         self._train: OpenTrain | None = None
         self._newest: Mapping[str, Any] = {}
-        self._ended = False
+        self._ended = self._ended_at_start = False
         self._look_at = self._progress_at = 0.0
         self._poll: Callable[[int], Any] | None = None
 
@@ -164,6 +169,11 @@ class Island:
         in place.
         """
         return getattr(self._parameters, "arrays")
+
+    @property
+    def ended(self) -> bool:
+        """The run is complete, or the island has left it: nothing to train."""
+        return self._ended
 
     @property
     def round(self) -> int:
@@ -221,6 +231,8 @@ class Island:
         """
         try:
             self._take(self._client.next())
+            if self._ended:
+                self._ended_at_start = True
         except BaseException as error:
             self._fail(error)
             raise
@@ -248,6 +260,8 @@ class Island:
         train = self._train
         if train is None:
             if self._ended:
+                if self._ended_at_start:
+                    self._trainer.put_back()
                 return False
             raise Error("step outside of the `with` block",
                         code="FAILED_PRECONDITION")
