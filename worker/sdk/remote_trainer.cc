@@ -1,5 +1,6 @@
 #include "worker/sdk/remote_trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -89,6 +90,10 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
   result.end = absl::Now();
   for (Place& place : places_) place = Place::kTrainer;
   const v1::TrainerTrain& done = answer.train();
+  if (done.paused_seconds() > 0) {
+    result.begin = std::min(
+        result.end, result.begin + absl::Seconds(done.paused_seconds()));
+  }
   if (done.step_count() < 0 || done.step_count() > request.step_count_max ||
       done.token_count() < 0) {
     return absl::InvalidArgumentError(absl::StrCat(

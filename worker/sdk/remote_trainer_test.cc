@@ -415,6 +415,24 @@ TEST_F(RemoteTrainerTest, NumbersOfItsOwnAreItsMetrics) {
   }
 }
 
+TEST_F(RemoteTrainerTest, ATrainersOwnPauseIsNoTrainingTime) {
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Start();
+        const v1::TrainerMessage train = trainer.Hear();
+        trainer.Say(absl::StrCat(
+            R"({"seq":)", train.seq(),
+            R"(,"train":{"step_count":"1","loss":1,"paused_seconds":1e9}})"));
+      },
+      [&] {
+        const auto trainer = Create();
+        ASSERT_TRUE(trainer.ok()) << trainer.status();
+        const auto step = (*trainer)->Train({});
+        ASSERT_TRUE(step.ok()) << step.status();
+        EXPECT_EQ(step->begin, step->end);
+      });
+}
+
 TEST_F(RemoteTrainerTest, TheFingerprintIsThatOfTheTrainersData) {
   Together(
       [&](FakeTrainer& trainer) {

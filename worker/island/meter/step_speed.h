@@ -1,7 +1,9 @@
-// Tokens a second of inner steps: the median over the newest spans of steps. A
-// span has at least a second, or one step. In a span a slow step counts with its
-// full time, so steps that are slow now and then count. One long pause is one
-// span, which the median ignores.
+// Tokens a second of inner steps: the median over the newest spans of steps, with
+// the one that is not full yet. A span has at least a second, or one step. In a
+// span a slow step counts with its full time, so steps that are slow now and then
+// count. One long pause is one span. The median ignores it as soon as there is
+// another, even if that is short: an island that seems slow is asked for few
+// steps, and would need many rounds for a second of them.
 // Pure. Thread-compatible.
 
 #pragma once
@@ -28,8 +30,9 @@ class StepSpeed {
 
   // 0 before the first step.
   double tokens_per_second() const {
-    if (spans_.empty()) return seconds_ > 0 ? tokens_ / seconds_ : 0;
     std::vector<double> sorted(spans_.begin(), spans_.end());
+    if (seconds_ > 0) sorted.push_back(tokens_ / seconds_);
+    if (sorted.empty()) return 0;
     std::sort(sorted.begin(), sorted.end());
     return sorted[sorted.size() / 2];
   }

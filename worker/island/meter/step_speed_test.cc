@@ -30,6 +30,13 @@ TEST(StepSpeedTest, OneLongPauseDoesNotMoveIt) {
   EXPECT_NEAR(speed.tokens_per_second(), 1000, 1);
 }
 
+TEST(StepSpeedTest, APauseAtTheStartIsOverWithTheNextStep) {
+  StepSpeed speed;
+  speed.Add(100, 8.1);
+  speed.Add(10, 0.01);
+  EXPECT_NEAR(speed.tokens_per_second(), 1000, 1);
+}
+
 TEST(StepSpeedTest, FollowsAChangeInSeconds) {
   StepSpeed speed;
   for (int i = 0; i < 100; ++i) speed.Add(100, 0.1);

@@ -283,6 +283,22 @@ class LoopTest(IslandCase):
                              {"accuracy": 0.25, "once": 7, "unknown": 0})
             island.step()
 
+    def test_a_pause_is_told_with_the_steps(self):
+        def script(peer):
+            peer.begin()
+            self.assertEqual(peer.train(2)["paused_seconds"], 30.0)
+            self.assertNotIn("paused_seconds", peer.train(1))
+            peer.end()
+
+        with self.exchange(script), self.island() as island:
+            island.step()
+            clock = types.SimpleNamespace(monotonic=iter([5.0, 35.0]).__next__)
+            with mock.patch.object(island_module, "time", clock):
+                with island.paused():
+                    pass
+            while island.step():
+                pass
+
     def test_a_wrong_metric_is_refused_and_named(self):
         def script(peer):
             peer.begin()

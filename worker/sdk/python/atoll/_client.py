@@ -16,6 +16,13 @@ from .errors import ConnectionLost, Error
 _LEAVE_S_MAX = 60.0
 
 
+def _answer(train: OpenTrain, total: Total) -> dict[str, Any]:
+    body = total.answer()
+    if train.paused_s:
+        body["paused_seconds"] = train.paused_s
+    return body
+
+
 class Client:
     """Connects, answers, and connects again: the leader's.
 
@@ -123,12 +130,12 @@ class Client:
 
     def finish(self, train: OpenTrain, total: Total) -> None:
         assert self.session is not None
-        self.session.finish(train, total.answer())
+        self.session.finish(train, _answer(train, total))
 
     def leave(self, train: OpenTrain) -> None:
         """Hands in `train`, and answers requests until the end, a minute."""
         assert self.session is not None
-        body = self.total(train).answer()
+        body = _answer(train, self.total(train))
         deadline = time.monotonic() + _LEAVE_S_MAX
         result: OpenTrain | Mapping[str, Any] = train
         try:

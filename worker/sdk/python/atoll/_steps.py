@@ -95,12 +95,14 @@ class OpenTrain:
       seq: Number of the request.
       request: The body of the request (proto/atoll/v1/trainer.proto).
       done: Steps that are done.
+      paused_s: Seconds of pauses, on this rank.
     """
 
     def __init__(self, seq: int, request: Mapping[str, Any]):
         self.seq = seq
         self.request = request
         self.done = 0
+        self.paused_s = 0.0
         self._step_count: int = request["step_count"]
         self._tokens: Any = 0        # May be a tensor.
         self._waiting: list[Any] = []  # Losses that nothing has read yet.

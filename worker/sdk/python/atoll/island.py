@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from types import TracebackType
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterator, Mapping
 
 from . import _torch
 from ._client import Client, Follower
@@ -274,6 +275,23 @@ class Island:
                 self._look_at = now + _LOOK_S
                 return True
         return self._after_step(train)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """A `with` block between two steps that is no part of the training.
+
+            with island.paused():
+                save_a_checkpoint()
+
+        Its time does not count for the island's speed, and so for the steps
+        that a round asks for. The round waits for the island as before.
+        """
+        train, begin = self._train, time.monotonic()
+        try:
+            yield
+        finally:
+            if train is not None:
+                train.paused_s += time.monotonic() - begin
 
     def _after_step(self, train: OpenTrain) -> bool:
         """Does the work after a step: a look, progress, the answer."""
