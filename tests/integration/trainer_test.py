@@ -38,6 +38,7 @@ STREAMING = {
 }
 ENCODED = {"exchange": {"up": "int8", "error_feedback": True, "down": "bf16"}}
 ISLANDS = ("island-0", "island-1", "island-2")
+_LOST, _LEFT = 3, 4  # v1.IslandState
 
 
 class TrainerTest(cluster_module.IntegrationTest):
@@ -230,6 +231,20 @@ class TrainerTest(cluster_module.IntegrationTest):
         self.start(self.cluster, values)
         self.cluster.wait_state(cluster_module.COMPLETED)
         self.assert_rounds_whole(self.cluster, values)
+
+    def test_an_elastic_island_leaves_once_its_trainer_is_killed(self):
+        self.start(self.cluster, self.run_values(run_file.ELASTIC, {
+            "schedule": {"round_count": 100000}}))
+        self.cluster.wait_commits(2)
+        self.cluster.kill("trainer-of-island-1")
+
+        def has_left():
+            island, = [i for i in self.cluster.islands()
+                       if i.island_id == "island-1"]
+            self.assertNotEqual(island.state, _LOST)  # Its lease's end.
+            return island.state == _LEFT
+
+        wait.until("island-1 has left", has_left)
 
     def test_an_elastic_run_loses_a_trainer_and_takes_it_back(self):
         values = self.run_values(STREAMING, run_file.ELASTIC, {

@@ -42,6 +42,8 @@ constexpr absl::Duration kConnectionWait = absl::Milliseconds(500);
 constexpr absl::Duration kMeetingMax = absl::Seconds(20);
 // How long a restarted process may find the old world, which has not ended yet.
 constexpr absl::Duration kStaleWorldMax = absl::Seconds(30);
+// How long an exchange that has lost its trainer waits for another one.
+constexpr absl::Duration kTrainerAwayMax = absl::Minutes(10);
 // The final parameters of a complete run: the longest wait for a trainer that
 // wants them, and for a byte of them.
 constexpr absl::Duration kFinalTrainerMax = absl::Seconds(20);
@@ -193,8 +195,10 @@ absl::StatusOr<std::unique_ptr<IslandTrainer>> MakeRemoteTrainer(
     options.metrics->SetReady(absl::UnavailableError(
         absl::StrCat("waits for a trainer at ", options.trainer_path)));
   }
-  return RemoteTrainer::Create(host, MakeHello(options, run), run.spec(),
-                               options.stop);
+  return RemoteTrainer::Create(
+      host, MakeHello(options, run), run.spec(), options.stop,
+      host.lost().ok() ? absl::InfiniteFuture()
+                       : SystemClock().Now() + kTrainerAwayMax);
 }
 
 // Gives the trainer of `host` the final parameters of a complete run, which it

@@ -28,6 +28,7 @@ namespace {
 constexpr absl::Duration kFlushMax = absl::Seconds(5);
 constexpr absl::Duration kRunReadWaitMax = absl::Milliseconds(500);
 constexpr absl::Duration kOtherLogWaitMax = absl::Seconds(2);
+constexpr char kNoTrainer[] = "its trainer has ended";
 
 // The island's state is of another run with this run_id.
 bool IsOfOtherRun(const absl::Status& status) {
@@ -268,8 +269,14 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
     Do(action, seen);
     if (action.kind != ActionKind::kTrain) Paused(action, absl::Now() - begin);
     if (lost()) {
-      // Does not leave: the next attempt joins under the same id.
       StopLanes();
+      // The next attempt joins under the same id. Until then an elastic run's
+      // rounds must not wait; a leave would change a strict run's bits.
+      if (links_.make_island_trainer &&
+          spec_.schedule().timing() != v1::TIMING_STRICT) {
+        LOG(WARNING) << "no trainer: leaves the run until one comes";
+        link_->Leave(kNoTrainer).IgnoreError();  // The lease ends by itself.
+      }
       link_.reset();
       return part_->lost();
     }

@@ -16,7 +16,7 @@ namespace atl::worker {
 
 absl::StatusOr<std::unique_ptr<RemoteTrainer>> RemoteTrainer::Create(
     TrainerHost& host, const v1::TrainerHello& hello, const v1::RunSpec& spec,
-    std::stop_token stop) {
+    std::stop_token stop, absl::Time give_up) {
   if (spec.inner().reset_each_round()) {
     return absl::InvalidArgumentError(
         "inner.reset_each_round is for Atoll's own engine: a trainer resets "
@@ -25,8 +25,8 @@ absl::StatusOr<std::unique_ptr<RemoteTrainer>> RemoteTrainer::Create(
   ASSIGN_OR_RETURN(RunLayout layout, RunLayout::Create(spec.layout()));
   auto trainer = std::unique_ptr<RemoteTrainer>(
       new RemoteTrainer(host, std::move(layout)));
-  RETURN_IF_ERROR(
-      host.Connect(hello, spec.layout(), trainer->layout_, std::move(stop)));
+  RETURN_IF_ERROR(host.Connect(hello, spec.layout(), trainer->layout_,
+                               std::move(stop), give_up));
   return trainer;
 }
 

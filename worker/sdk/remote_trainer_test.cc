@@ -415,6 +415,12 @@ TEST_F(RemoteTrainerTest, NumbersOfItsOwnAreItsMetrics) {
   }
 }
 
+TEST_F(RemoteTrainerTest, AWaitForATrainerHasABound) {
+  const auto trainer = RemoteTrainer::Create(*host_, hello_, spec_, {},
+                                             absl::InfinitePast());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(trainer.status())) << trainer.status();
+}
+
 TEST_F(RemoteTrainerTest, ATrainersOwnPauseIsNoTrainingTime) {
   Together(
       [&](FakeTrainer& trainer) {

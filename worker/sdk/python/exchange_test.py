@@ -214,6 +214,16 @@ class RestartTest(ExchangeCase):
                 self.assertFalse(island._client.patience.is_waiting)
         self.assertEqual(len(self.calls()), 2)
 
+    def test_another_island_of_the_work_dir_joins_again(self):
+        self.plan("endless", "whole")
+        first = self.island()
+        first.start()
+        self.assertTrue(first.step())
+        self.loop()
+        self.assertTrue(first.ended)
+        self.assertFalse(first.step())
+        self.assertEqual(len(self.calls()), 2)
+
     def test_a_failure_that_may_pass_is_tried_again(self):
         self.plan("die", "exit6", "exit12", "killed", "exit1", "whole")
         self.loop()

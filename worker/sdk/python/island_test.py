@@ -3,6 +3,7 @@
 
 import os
 import random
+import subprocess
 import sys
 import threading
 import types
@@ -490,6 +491,43 @@ class EndTest(IslandCase):
         with self.exchange(script), self.island() as island:
             island.step(loss=1.0, tokens=4)
             island.step(loss=1.0, tokens=4)
+
+    def in_a_program(self, text):
+        """The exit code of a program that has an island, and its answer."""
+        answers = []
+
+        def script(peer):
+            peer.begin()
+            answers.append(peer.train(1 << 40))
+            peer.end(complete=False)
+
+        if os.path.exists(self.socket):
+            os.unlink(self.socket)
+        with self.exchange(script):
+            code = subprocess.run(
+                [sys.executable, "-B", "-c", "import atoll, os, signal\n"
+                 "island = atoll.Island('h:1', run=%r, work_dir=%r)\n" % (
+                     fake_exchange.RUN, self.path("work")) + text],
+                env={**os.environ, "PYTHONPATH": cases.PACKAGE},
+                timeout=fake_exchange.PATIENCE_S, check=False).returncode
+        return code, answers[0]
+
+    def test_sigterm_hands_in_the_steps_and_leaves(self):
+        code, answer = self.in_a_program(
+            "with island:\n"
+            "    island.step(tokens=1)\n"
+            "    os.kill(os.getpid(), signal.SIGTERM)\n"
+            "    while island.step(tokens=1):\n"
+            "        pass\n")
+        self.assertEqual(code, 143)
+        self.assertTrue(answer["leave"])
+        self.assertEqual(answer["step_count"], "2")
+
+    def test_a_program_that_ends_hands_in_the_steps_and_leaves(self):
+        for end, code in (("", 0), ("raise KeyError", 1)):
+            self.assertEqual(self.in_a_program(
+                "island.start()\nisland.step(tokens=7)\n" + end),
+                (code, {"step_count": "1", "token_count": "7", "leave": True}))
 
     def test_an_exception_in_the_loop_is_told_to_the_exchange(self):
         def script(peer):

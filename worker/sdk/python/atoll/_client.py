@@ -134,7 +134,8 @@ class Client:
 
     def leave(self, train: OpenTrain) -> None:
         """Hands in `train`, and answers requests until the end, a minute."""
-        assert self.session is not None
+        if self.session is None:
+            raise ConnectionLost("not connected")
         body = _answer(train, self.total(train))
         deadline = time.monotonic() + _LEAVE_S_MAX
         result: OpenTrain | Mapping[str, Any] = train

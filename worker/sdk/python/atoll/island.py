@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import signal
+import threading
 import time
-from types import TracebackType
+import weakref
+from types import FrameType, TracebackType
 from typing import Any, Callable, Iterator, Mapping
 
 from . import _torch
@@ -25,6 +29,19 @@ from .errors import ConnectionLost, Error
 _LOOK_S = 0.05      # Between two looks at the socket while it trains.
 _PROGRESS_S = 4.0  # Less than a silence that is told of.
 _SAVES = ("auto", "always")
+# The islands of this process, by their work_dir.
+_islands: "weakref.WeakValueDictionary[str, Island]" = (
+    weakref.WeakValueDictionary())
+
+
+@atexit.register
+def _close_all() -> None:
+    """Hands in the steps of islands that the program has not closed."""
+    for island in list(_islands.values()):
+        island.close()
+
+
+os.register_at_fork(after_in_child=_islands.clear)  # It has no connection.
 
 
 def _parameters_of(tensors: SharedTensors | None,
@@ -72,6 +89,12 @@ class Island:
     DTensors of fully_shard, of tensor parallelism or of both, or a pipeline's
     stage: the ranks together have the run's tensors. Rank 0 leads: it alone
     talks to the exchange. Between two rounds no rank waits for another here.
+
+    At SIGTERM, if the program does not handle it, the island hands in its steps
+    at the end of one, leaves, and raises SystemExit. It leaves also at the end
+    of a program that does not close it, and for another Island with its work_dir
+    in this process: a notebook's cell may run again. An island of several ranks
+    does none of this at SIGTERM.
 
     Not thread-safe: one thread calls everything.
     """
@@ -133,6 +156,9 @@ class Island:
         self.metrics: dict[str, float] = {}
         folder = os.path.abspath(work_dir or os.path.join(
             "atoll-work", "-".join([run] + ([island_id] if island_id else []))))
+        before = _islands.get(folder)
+        if before is not None:
+            before.close()
         objects = dict(state or {})
         ranks = Ranks(mesh) if _torch.has_ranks() else Alone()
         tensors = None
@@ -159,6 +185,10 @@ class Island:
         self._ended = self._ended_at_start = False
         self._look_at = self._progress_at = 0.0
         self._poll: Callable[[int], Any] | None = None
+        self._is_waiting = False   # For the exchange: nothing is half done.
+        self._exit_code = 0        # Not 0: SIGTERM has come.
+        self._has_handler = False
+        _islands[folder] = self
 
     # --- The run -------------------------------------------------------------
 
@@ -230,13 +260,42 @@ class Island:
 
         Error: the run or the exchange does not permit it, with the reason.
         """
+        if (self._trainer.ranks.size == 1 and
+                threading.current_thread() is threading.main_thread() and
+                signal.getsignal(signal.SIGTERM) == signal.SIG_DFL):
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+            self._has_handler = True
         try:
-            self._take(self._client.next())
+            self._take(self._next())
             if self._ended:
                 self._ended_at_start = True
         except BaseException as error:
             self._fail(error)
             raise
+
+    def _next(self, lost: ConnectionLost | None = None
+              ) -> OpenTrain | Mapping[str, Any]:
+        """Waits for the exchange: for the next train, or the end."""
+        self._is_waiting = True
+        try:
+            if self._exit_code:
+                raise SystemExit(self._exit_code)
+            return self._client.recover(lost) if lost else self._client.next()
+        finally:
+            self._is_waiting = False
+
+    def _on_sigterm(self, number: int, _: FrameType | None) -> None:
+        self._drop_handler()  # A second one kills.
+        self._exit_code = 128 + number
+        self._look_at = 0.0
+        self._progress_at = 0.0
+        if self._is_waiting:
+            raise SystemExit(self._exit_code)
+
+    def _drop_handler(self) -> None:
+        if self._has_handler:
+            self._has_handler = False
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def step(self, loss: Any = None, tokens: int = 0,
              metrics: Mapping[str, Any] | None = None) -> bool:
@@ -298,6 +357,9 @@ class Island:
         try:
             now = time.monotonic()
             self._look_at = now + _LOOK_S
+            if self._exit_code:
+                self.close()
+                raise SystemExit(self._exit_code)
             try:
                 message = self._client.look()
                 if message is not None and message.kind == "end":
@@ -309,12 +371,12 @@ class Island:
                     total = self._client.total(train)
                     self.metrics = total.metrics
                     self._client.finish(train, total)
-                    self._take(self._client.next())
+                    self._take(self._next())
                 elif now >= self._progress_at:
                     self._progress_at = now + _PROGRESS_S
                     self._client.progress(train)
             except ConnectionLost as error:
-                self._take(self._client.recover(error))
+                self._take(self._next(error))
         except BaseException as error:
             self._fail(error)
             raise
@@ -359,7 +421,11 @@ class Island:
             self._client.fail(error)
             raise
         finally:
-            self._client.close()
+            self._end()
+
+    def _end(self) -> None:
+        self._drop_handler()
+        self._client.close()
 
     def _fail(self, error: BaseException) -> None:
         """Ends after an exception, and tells the exchange about it."""
@@ -367,4 +433,4 @@ class Island:
             self._client.fail(to_error(error))
         self._train = None
         self._ended = True
-        self._client.close()
+        self._end()
