@@ -23,8 +23,8 @@ class RemoteTrainer : public IslandTrainer {
  public:
   // Waits for a trainer. Unless Load() comes before its first step, it begins
   // with its first state. `hello` describes the run and the island. `host`
-  // outlives this. After `give_up`: DEADLINE_EXCEEDED. Errors as TrainerHost::Connect and Ask; INVALID_ARGUMENT:
-  // the layout is invalid.
+  // outlives this. Errors as TrainerHost::Connect, with `give_up`, and Ask;
+  // INVALID_ARGUMENT: the layout is invalid.
   static absl::StatusOr<std::unique_ptr<RemoteTrainer>> Create(
       TrainerHost& host, const v1::TrainerHello& hello, const v1::RunSpec& spec,
       std::stop_token stop, absl::Time give_up = absl::InfiniteFuture());

@@ -43,6 +43,9 @@ if os.path.exists(path):
     os.unlink(path)
 
 def script(peer):
+    if word == "away":
+        peer.receive()
+        os._exit(6)
     if word in ("final", "nothing"):
         peer.hello()
         peer.layout()
@@ -154,6 +157,12 @@ class StartTest(ExchangeCase):
         self.plan("exit8")
         with self.assertRaisesRegex(atoll.Error,
                                     "hello from the exchange: exit8"):
+            self.loop()
+        self.assertEqual(len(self.calls()), 1)
+
+    def test_its_end_before_it_knows_the_run_raises_at_once(self):
+        self.plan("away")  # It cannot reach the coordinator.
+        with self.assertRaisesRegex(atoll.Error, "exit code 6"):
             self.loop()
         self.assertEqual(len(self.calls()), 1)
 

@@ -19,7 +19,7 @@ from fake_exchange import FakeExchange  # noqa: E402
 import numpy as np  # noqa: E402
 
 import atoll  # noqa: E402
-from atoll import island as island_module  # noqa: E402
+from atoll import _news as news_module  # noqa: E402
 from atoll import _store as store_module  # noqa: E402
 from atoll import _trainer as trainer_module  # noqa: E402
 from atoll import island as island_module  # noqa: E402
@@ -407,6 +407,69 @@ class LoopTest(IslandCase):
         os.close(go)
         os.waitpid(child, 0)
         os.close(ready)
+
+
+class NewsTest(IslandCase):
+
+    def test_the_join_the_rounds_and_the_end_are_events(self):
+        def script(peer):
+            peer.begin()
+            peer.train(1, version="3")
+            peer.train(3, version="3", step="1")
+            peer.train(1, version="4", step="4")
+            peer.end()
+
+        events = []
+        with self.exchange(script), self.island(
+                on_event=events.append) as island:
+            for loss in (1.0, 2.0, 3.0, 4.0, 5.0):
+                island.step(loss=loss)
+        self.assertEqual([(e["event"], e.get("round"), e.get("loss"))
+                          for e in events], [
+                              ("joined", 3, None), ("committed", 4, 2.5),
+                              ("ended", None, None)])
+        self.assertTrue(0 <= events[1]["training_share"] <= 1)
+        self.assertGreaterEqual(events[1]["waited_seconds"], 0)
+
+    def test_a_refusal_is_an_event(self):
+        def script(peer):
+            peer.receive()
+            peer.tell("error", reason="FULL", message="no slot")
+
+        events = []
+        with self.exchange(script):
+            with self.assertRaisesRegex(atoll.Error, "no slot"):
+                self.island(on_event=events.append).start()
+        self.assertEqual([(e["event"], e["reason"]) for e in events],
+                         [("refused", "FULL")])
+
+    def test_a_wait_tells_why_every_ten_seconds_and_has_an_end(self):
+        log, now, events = self.path("log"), [100.0], []
+        with open(log, "w", encoding="utf-8") as file:
+            file.write("I1128 00:35:33.640758 x.cc:73] wait: 1 of 8\n"
+                       "round 0/6  step 0/30\n")
+        news = news_module.News("spring", events.append, 60.0, log,
+                                lambda: now[0])
+        for now[0] in (109.0, 110.0, 119.0, 120.0):
+            news.look()
+        self.assertEqual([(e["event"], e["why"], e["seconds"])
+                          for e in events], [
+                              ("waiting", "wait: 1 of 8", 10.0),
+                              ("waiting", "wait: 1 of 8", 20.0)])
+        now[0] = 161.0
+        with self.assertRaisesRegex(atoll.Error, "1 of 8"):
+            news.look()
+
+    def test_an_exchange_that_says_nothing_ends_the_wait(self):
+        def script(peer):
+            peer.begin()
+            peer.train(1)
+            peer.wait_for_close()
+
+        with self.exchange(script), self.assertRaisesRegex(
+                atoll.Error, "WAITED_TOO_LONG"):
+            with self.island(wait_s_max=0.1) as island:
+                island.step()
 
 
 class EndTest(IslandCase):

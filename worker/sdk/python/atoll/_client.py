@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from typing import Any, Callable, Mapping
 
 from ._exchange import Exchange, Patience, RunIsComplete
 from ._messages import Message
+from ._news import News
 from ._session import Session, no_parameters
 from ._steps import OpenTrain, Total
 from ._trainer import Trainer
@@ -30,8 +32,10 @@ class Client:
     raises is for `recover`.
     """
 
-    def __init__(self, run_id: str, exchange: Exchange, trainer: Trainer):
+    def __init__(self, run_id: str, exchange: Exchange, trainer: Trainer,
+                 news: News):
         self.patience = Patience()
+        self._news = news
         self.session: Session | None = None
         self._run_id = run_id
         self._run_uid = ""
@@ -40,7 +44,9 @@ class Client:
 
     def next(self) -> OpenTrain | Mapping[str, Any]:
         """Answers requests until one to train, or the end: its message."""
+        self._news.begin()
         result = self._next()
+        self._news.end()
         self._trainer.announce(result)
         return result
 
@@ -64,11 +70,14 @@ class Client:
         return self.next()
 
     def _connect(self) -> None:
-        connection = self._exchange.connect(self.patience.is_waiting)
+        connection = self._exchange.connect(self.patience.is_waiting,
+                                            self._news)
         try:
-            self.session = Session(connection, self._trainer)
-        except BaseException:
+            self.session = Session(connection, self._trainer, self._news)
+        except BaseException as error:
             connection.close()
+            if isinstance(error, ConnectionLost) and not self._run_uid:
+                self._exchange.check()
             raise
         hello = self.session.hello
         if hello["run_id"] != self._run_id or self._run_uid not in (
@@ -82,7 +91,11 @@ class Client:
 
     def _lose(self, error: ConnectionLost) -> None:
         self._drop()
+        if not self.patience.is_waiting:
+            self._news.tell("lost", "connects again: %s" % error.message,
+                            logging.WARNING)
         self.patience.failed(error)
+        self._news.look()
 
     def _drop(self) -> None:
         if self.session is not None:
@@ -159,10 +172,10 @@ class Client:
         self._trainer.ranks.told()
         self._trainer.ranks.close()
 
-    def close(self) -> None:
+    def close(self, at_once: bool = False) -> None:
         """Closes the connection; the exchange, if it is a child, ends."""
         self._drop()
-        self._exchange.end()
+        self._exchange.end(at_once)
         self._trainer.close()
 
 
@@ -209,5 +222,5 @@ class Follower:
         self._trainer.ranks.fail(error)
         self._trainer.ranks.close()
 
-    def close(self) -> None:
+    def close(self, at_once: bool = False) -> None:
         self._trainer.close()

@@ -8,6 +8,7 @@ import subprocess
 import time
 
 from ._connection import Connection, check_path
+from ._news import News
 from .errors import ConnectionLost, Error
 
 _START_S_MAX = 600.0  # From its start until it takes a connection.
@@ -37,6 +38,10 @@ def find_binary() -> str:
     return path
 
 
+def log_path(work_dir: str) -> str:
+    return os.path.join(work_dir, "exchange.log")
+
+
 class Exchange:
     """The exchange of one island: another's, or a child of this process.
 
@@ -53,7 +58,7 @@ class Exchange:
         else:
             self.path = os.path.join(work_dir, "trainer.sock")
         check_path(self.path)
-        self._log_path = os.path.join(work_dir, "exchange.log")
+        self._log_path = log_path(work_dir)
         self._arguments = [
             "join", address, "--run", run,
             *(["--island-id", island_id] if island_id else []),
@@ -61,7 +66,7 @@ class Exchange:
             "--trainer", "unix:" + self.path]
         self._child: subprocess.Popen[bytes] | None = None
 
-    def connect(self, is_retry: bool) -> Connection:
+    def connect(self, is_retry: bool, news: News) -> Connection:
         """Connects, after a start of the exchange if nothing listens.
 
         RunIsComplete: it ended at once, for the run has ended.
@@ -77,7 +82,7 @@ class Exchange:
                                      (self.path, error)) from error
         if self._child is None or self._child.poll() is not None:
             self._start()
-        return self._await_socket(is_retry)
+        return self._await_socket(is_retry, news)
 
     def _start(self) -> None:
         command = [find_binary(), *self._arguments]
@@ -95,7 +100,24 @@ class Exchange:
                 command, stdin=subprocess.DEVNULL, stdout=log,
                 stderr=subprocess.STDOUT, start_new_session=True)
 
-    def _await_socket(self, is_retry: bool) -> Connection:
+    def check(self) -> None:
+        """After the first connection broke. Error EXCHANGE_FAILED: it ended."""
+        if self._child is None:
+            return
+        try:
+            code = self._child.wait(_END_S_MAX)
+        except subprocess.TimeoutExpired:
+            return
+        if code != 0:
+            raise self._failed(code)
+
+    def _failed(self, code: int) -> Error:
+        return Error("the exchange ended with exit code %d:\n%s" %
+                     (code, self._last_lines()), reason="EXCHANGE_FAILED",
+                     code="UNAVAILABLE",
+                     hint="%s has all of its output." % self._log_path)
+
+    def _await_socket(self, is_retry: bool, news: News) -> Connection:
         deadline = time.monotonic() + _START_S_MAX
         while True:
             try:
@@ -109,15 +131,13 @@ class Exchange:
             if code is not None:
                 if is_retry and (code < 0 or code in _WORTH_A_RESTART):
                     raise ConnectionLost("the exchange ended with %d" % code)
-                raise Error("the exchange ended with exit code %d:\n%s" %
-                            (code, self._last_lines()),
-                            reason="EXCHANGE_FAILED", code="UNAVAILABLE",
-                            hint="%s has all of its output." % self._log_path)
+                raise self._failed(code)
             if time.monotonic() > deadline:
                 raise Error("the exchange takes no connection after %.0f s:\n%s"
                             % (_START_S_MAX, self._last_lines()),
                             reason="EXCHANGE_FAILED", code="DEADLINE_EXCEEDED",
                             hint="%s has all of its output." % self._log_path)
+            news.look()
             time.sleep(_POLL_S)
 
     def _last_lines(self) -> str:
@@ -126,13 +146,15 @@ class Exchange:
             lines = log.read().decode("utf-8", "replace").splitlines()
         return "\n".join(lines[-_LOG_LINES_SHOWN:])
 
-    def end(self) -> None:
+    def end(self, at_once: bool = False) -> None:
         """Waits for the child's end; asks for it, if it takes long."""
         if self._child is None:
             return
         for stop in (None, self._child.terminate, self._child.kill):
             if stop:
                 stop()
+            elif at_once:
+                continue
             try:
                 self._child.wait(_END_S_MAX)
                 break

@@ -9,6 +9,7 @@ from typing import Any
 from . import _messages
 from ._connection import Connection
 from ._messages import Message
+from ._news import LOOK_S, News
 from ._regions import Regions
 from ._steps import OpenTrain
 from ._trainer import Trainer
@@ -35,18 +36,19 @@ class Session:
       regions: The regions, complete when the first `train` is open.
     """
 
-    def __init__(self, connection: Connection, trainer: Trainer):
+    def __init__(self, connection: Connection, trainer: Trainer, news: News):
         """Says hello. ConnectionLost, or Error: it cannot continue."""
         self._connection = connection
         self.poll = connection.poll
         self._trainer = trainer
+        self._news = news
         self._open_seq = 0  # The unanswered request's; 0: none.
         self._has_parameters = False  # Undefined before a `write`.
         hello: dict[str, Any] = {"version": _messages.VERSION}
         if trainer.data_fingerprint:
             hello["data_fingerprint"] = trainer.data_fingerprint
         connection.send(1, "hello", hello)
-        message = connection.receive(_HELLO_S_MAX)
+        message = self._receive(time.monotonic() + _HELLO_S_MAX)
         if message is None:
             raise ConnectionLost("the exchange does not answer the hello")
         self._raise_if_error(message)
@@ -69,9 +71,7 @@ class Session:
         `deadline`: time.monotonic() at which it raises ConnectionLost.
         """
         while True:
-            wait = None if deadline is None else deadline - time.monotonic()
-            message = (None if wait is not None and wait <= 0 else
-                       self._connection.receive(wait))
+            message = self._receive(deadline)
             if message is None:
                 raise ConnectionLost("the exchange has not ended in time")
             self._raise_if_error(message)
@@ -87,6 +87,19 @@ class Session:
             if message.kind == "train":
                 return self._open_train(message)
             self._answer(message)
+
+    def _receive(self, deadline: float | None) -> Message | None:
+        """The next message; None: none came before the deadline."""
+        while True:
+            wait = LOOK_S if deadline is None else min(
+                LOOK_S, deadline - time.monotonic())
+            if wait <= 0:
+                return None
+            message = self._connection.receive(wait)
+            if message is not None:
+                self._news.heard()
+                return message
+            self._news.look()
 
     def look(self) -> Message | None:
         """The message that came while it trains: interrupt, end, or None."""

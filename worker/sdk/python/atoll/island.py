@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -12,9 +13,9 @@ import weakref
 from types import FrameType, TracebackType
 from typing import Any, Callable, Iterator, Mapping
 
-from . import _torch
+from . import _news, _torch
 from ._client import Client, Follower
-from ._exchange import Exchange
+from ._exchange import Exchange, log_path
 from ._mesh_parameters import MeshParameters
 from ._module import (LocalBuffers, Masters, ModuleParameters, Names,
                       SharedTensors)
@@ -60,7 +61,7 @@ class Island:
     """An island of a run, around a training loop of your own.
 
         with atoll.Island("HOST:7400", run="spring", model=model,
-                          state={"optimizer": opt, "loader": loader}) as island:
+                          state={"optimizer": opt}) as island:
             for x, y in loader:
                 loss = loss_fn(model(x), y)
                 loss.backward()
@@ -81,7 +82,8 @@ class Island:
     state go back to those of a save, between two steps, and the loop
     continues from there. So `state` must hold everything that decides the next
     step and is not a parameter: the optimizer, schedules, and the position in
-    the data. A loader must read its position anew for each batch.
+    the data. torch's DataLoader has no state; torchdata's StatefulDataLoader
+    has. A loader must read its position anew for each batch.
 
     If the program has started torch.distributed, the island is all of its
     ranks, and every rank does the same: it makes the Island, trains, and calls
@@ -108,7 +110,9 @@ class Island:
                  buffers: str = "local",
                  names: Names = None,
                  parameters: Masters = None,
-                 data_fingerprint: str = ""):
+                 data_fingerprint: str = "",
+                 on_event: _news.OnEvent | None = None,
+                 wait_s_max: float = 86400.0):
         """Captures the state; opens no connection yet.
 
         Args:
@@ -143,6 +147,11 @@ class Island:
             average; a write reaches the model's too.
           data_fingerprint: The data's fingerprint, if Atoll's own engine reads
             it in other islands of the run: `Data.fingerprint()`.
+          on_event: Gets each line of the logger "atoll" as {"event": "joined",
+            "waiting", "committed", "lost", "refused" or "ended", "run",
+            "message", and its numbers}; on rank 0.
+          wait_s_max: The longest wait for a word of the exchange, in seconds.
+            It says nothing while the run is paused or lacks islands.
 
         Error: an argument is wrong, or another process uses `work_dir`.
         """
@@ -177,14 +186,18 @@ class Island:
                           save == "always", lambda: self._evaluate,
                           data_fingerprint)
         self._trainer = trainer
+        self._news = _news.News(run, on_event, wait_s_max, log_path(folder))
         self._client: Client | Follower = (
-            Client(run, Exchange(address, run, island_id, folder), trainer)
+            Client(run, Exchange(address, run, island_id, folder), trainer,
+                   self._news)
             if ranks.rank == 0 else Follower(trainer))
         self._train: OpenTrain | None = None
         self._newest: Mapping[str, Any] = {}
         self._ended = self._ended_at_start = False
         self._look_at = self._progress_at = 0.0
         self._poll: Callable[[int], Any] | None = None
+        self._round_begin = self._round_waited_s = 0.0
+        self._losses: list[tuple[float, int]] = []  # With their steps.
         self._is_waiting = False   # For the exchange: nothing is half done.
         self._exit_code = 0        # Not 0: SIGTERM has come.
         self._has_handler = False
@@ -260,6 +273,7 @@ class Island:
 
         Error: the run or the exchange does not permit it, with the reason.
         """
+        _news.show()
         if (self._trainer.ranks.size == 1 and
                 threading.current_thread() is threading.main_thread() and
                 signal.getsignal(signal.SIGTERM) == signal.SIG_DFL):
@@ -370,6 +384,8 @@ class Island:
                       self._client.is_lost(train)):
                     total = self._client.total(train)
                     self.metrics = total.metrics
+                    if total.loss is not None:
+                        self._losses.append((total.loss, total.step_count))
                     self._client.finish(train, total)
                     self._take(self._next())
                 elif now >= self._progress_at:
@@ -385,6 +401,7 @@ class Island:
     def _take(self, result: OpenTrain | Mapping[str, Any]) -> None:
         """Takes a request to train, or the island's end."""
         if isinstance(result, OpenTrain):
+            self._tell_round(result.request["version"])
             self._train = result
             self._newest = result.request
             self._poll = self._client.poll()
@@ -394,9 +411,36 @@ class Island:
             return
         self._ended = True
         self._train = None
+        if self._trainer.ranks.rank == 0 and result["complete"]:
+            self._news.tell("ended", "the run is complete")
         if not result["complete"]:
             raise Error(result["message"] or "the island has ended",
                         reason="ISLAND_ENDED", code="CANCELLED")
+
+    def _tell_round(self, version: int) -> None:
+        """Tells of a join, or of the round that `version` ends."""
+        if self._trainer.ranks.rank != 0 or (
+                self._newest and version <= self.round):
+            return
+        now, waited_s = time.monotonic(), self._news.waited_s
+        if not self._newest:
+            self._news.tell("joined", "joined, at round %d" % version,
+                            round=version)
+        else:
+            waited = waited_s - self._round_waited_s
+            share = 1 - waited / max(now - self._round_begin, waited, 1e-9)
+            steps = sum(count for _, count in self._losses)
+            loss = (sum(loss * count for loss, count in self._losses) / steps
+                    if steps else None)
+            self._news.tell(
+                "committed", "round %d is committed%s; %.0f %% of the time "
+                "training, waited %.1f s" % (
+                    version, "" if loss is None else ", loss %.4f" % loss,
+                    100 * share, waited),
+                round=version, loss=loss, training_share=share,
+                waited_seconds=waited)
+        self._round_begin, self._round_waited_s = now, waited_s
+        self._losses.clear()
 
     # --- The end -------------------------------------------------------------
 
@@ -425,12 +469,17 @@ class Island:
 
     def _end(self) -> None:
         self._drop_handler()
-        self._client.close()
+        # In a wait the exchange does not hear that the trainer has ended.
+        self._client.close(at_once=bool(self._exit_code))
 
     def _fail(self, error: BaseException) -> None:
         """Ends after an exception, and tells the exchange about it."""
         if not self._ended:
-            self._client.fail(to_error(error))
+            told = to_error(error)
+            if self._trainer.ranks.rank == 0:
+                self._news.tell("refused", str(told), logging.ERROR,
+                                reason=told.reason)
+            self._client.fail(told)
         self._train = None
         self._ended = True
         self._end()
