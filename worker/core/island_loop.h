@@ -82,6 +82,7 @@ class IslandLoop {
   Action Next(Lane lane = Lane::kTraining) const;
 
   bool joined() const { return joined_; }
+  bool connected() const { return connected_; }
   // Joined, and in this membership the coordinator knows that the island holds
   // a cut.
   bool ready() const {

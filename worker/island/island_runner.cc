@@ -363,7 +363,10 @@ void IslandRunner::ForwardWishes() {
 }
 
 void IslandRunner::Do(Action action, int64_t seen) {
-  if (action.kind != ActionKind::kWait) wait_until_.reset();
+  if (action.kind != ActionKind::kWait) {
+    wait_until_.reset();
+    reason_time_.reset();
+  }
   absl::Status status;
   switch (action.kind) {
     case ActionKind::kWait:

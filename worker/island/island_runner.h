@@ -101,6 +101,7 @@ class IslandRunner {
   absl::Status Explain(const absl::Status& status) const;
   void Report(const Action& action);
   void Log(const Action& action);
+  void TellRunReason(absl::Time now);
   // Its reason without details that change, which follow a colon.
   static std::string Subject(const Action& action);
 
@@ -137,6 +138,7 @@ class IslandRunner {
   int64_t saved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   IslandProgress progress_;
   std::optional<absl::Time> wait_until_;
+  std::optional<absl::Time> reason_time_;  // Of the next TellRunReason().
   std::string logged_;   // The last line of Log().
   std::string hindrance_;  // Why it does not train; empty: it does.
   double loss_sum_ = 0;  // Since the last contribution, for the log.

@@ -16,6 +16,9 @@ namespace {
 
 // The longest ReportProgressRequest.hindrance.
 constexpr size_t kHindranceBytesMax = 256;
+// When a wait asks the coordinator why the run waits, and again.
+constexpr absl::Duration kReasonAfter = absl::Seconds(5);
+constexpr absl::Duration kReasonEvery = absl::Seconds(30);
 
 }  // namespace
 
@@ -72,6 +75,22 @@ void IslandRunner::Log(const Action& action) {
   if (line == logged_) return;
   LOG(INFO) << what << action.reason;
   logged_ = std::move(line);
+}
+
+// A plan does not say why no round is open for an island; the run does.
+void IslandRunner::TellRunReason(absl::Time now) {
+  bool is_expected = true;
+  {
+    MutexLock lock(&mutex_);
+    is_expected = !loop_.ready() || !loop_.connected();
+  }
+  if (is_expected) return;
+  if (!reason_time_.has_value()) reason_time_ = now + kReasonAfter;
+  if (now < *reason_time_) return;
+  reason_time_ = now + kReasonEvery;
+  const absl::StatusOr<v1::Run> run = links_.get_run();
+  if (!run.ok() || run->state_reason().empty()) return;
+  LOG(INFO) << "the run: " << run->state_reason();
 }
 
 std::string IslandRunner::Subject(const Action& action) {

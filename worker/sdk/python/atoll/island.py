@@ -476,7 +476,7 @@ class Island:
         """Ends after an exception, and tells the exchange about it."""
         if not self._ended:
             told = to_error(error)
-            if self._trainer.ranks.rank == 0:
+            if self._trainer.ranks.rank == 0 and not self._exit_code:
                 self._news.tell("refused", str(told), logging.ERROR,
                                 reason=told.reason)
             self._client.fail(told)
