@@ -138,7 +138,7 @@ class IslandRunner {
   int64_t saved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   IslandProgress progress_;
   std::optional<absl::Time> wait_until_;
-  std::optional<absl::Time> reason_time_;  // Of the next TellRunReason().
+  std::optional<absl::Time> reason_time_;  // For TellRunReason().
   std::string logged_;   // The last line of Log().
   std::string hindrance_;  // Why it does not train; empty: it does.
   double loss_sum_ = 0;  // Since the last contribution, for the log.

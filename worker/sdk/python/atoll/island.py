@@ -30,7 +30,8 @@ from .errors import ConnectionLost, Error
 _LOOK_S = 0.05      # Between two looks at the socket while it trains.
 _PROGRESS_S = 4.0  # Less than a silence that is told of.
 _SAVES = ("auto", "always")
-# The islands of this process, by their work_dir.
+# The islands of this process, by their work_dir. Those of several ranks are not
+# here: a rank that leaves alone would wait for the others.
 _islands: "weakref.WeakValueDictionary[str, Island]" = (
     weakref.WeakValueDictionary())
 
@@ -96,7 +97,7 @@ class Island:
     at the end of one, leaves, and raises SystemExit. It leaves also at the end
     of a program that does not close it, and for another Island with its work_dir
     in this process: a notebook's cell may run again. An island of several ranks
-    does none of this at SIGTERM.
+    does none of this.
 
     Not thread-safe: one thread calls everything.
     """
@@ -201,7 +202,8 @@ class Island:
         self._is_waiting = False   # For the exchange: nothing is half done.
         self._exit_code = 0        # Not 0: SIGTERM has come.
         self._has_handler = False
-        _islands[folder] = self
+        if ranks.size == 1:
+            _islands[folder] = self
 
     # --- The run -------------------------------------------------------------
 
