@@ -132,7 +132,7 @@ class TrainerTest(cluster_module.IntegrationTest):
         trainer = cluster.processes["trainer-of-later"]
         self.assertNotEqual(trainer.wait(), 0)
         self.assertIn("run export", trainer.tail())
-        self.assertNotIn("final", trainer.tail())
+        self.assertNotRegex(trainer.tail(), "(?m)^final ")
         cluster.close()
 
     def reference(self, *changes):
