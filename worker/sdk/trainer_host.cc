@@ -79,7 +79,7 @@ absl::StatusCode ToCode(absl::string_view name) {
   return absl::StatusCode::kUnknown;
 }
 
-// What a trainer's hello says of its unit. UNSPECIFIED: it counts any.
+// The unit that a trainer's hello names. UNSPECIFIED: it counts any.
 absl::StatusOr<v1::WeightUnit> ToUnit(const std::string& name) {
   if (name.empty()) return v1::WEIGHT_UNIT_TOKENS;
   if (name == "any") return v1::WEIGHT_UNIT_UNSPECIFIED;

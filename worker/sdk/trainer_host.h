@@ -78,7 +78,7 @@ class TrainerHost {
   // The unit that the trainer counts; UNSPECIFIED: any. Requires: Connect().
   v1::WeightUnit weight_unit() const { return weight_unit_; }
 
-  // Sends `notice` with the next `train` or `end`. Of many the newest are kept.
+  // Sends `notice` with the next `train` or `end`. Keeps the newest sixteen.
   // Thread-safe.
   void Notify(const std::string& notice);
 

@@ -11,7 +11,7 @@ import numpy as np
 from . import _torch
 from .errors import Error
 
-# What the weight of a contribution counts; "": all have the same weight.
+# Units of a contribution's weight; "": all contributions weigh the same.
 WEIGHT_UNITS = ("", "tokens", "samples", "steps")
 _WAITING_COUNT_MAX = 4096
 _METRIC = re.compile(r"[A-Za-z0-9_./-]{1,64}\Z")
