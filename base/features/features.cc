@@ -89,6 +89,7 @@ constexpr EnumBit kTensorClasses[] = {
     {v1::TENSOR_CLASS_MATRIX, kBasics},
     {v1::TENSOR_CLASS_EMBEDDING, kBasics},
     {v1::TENSOR_CLASS_VECTOR, kBasics},
+    {v1::TENSOR_CLASS_BUFFER, kTensorBuffer},
 };
 
 constexpr EnumBit kInitKinds[] = {
@@ -231,6 +232,7 @@ constexpr Name kNames[] = {
     {kLogPosition, "log positions"},
     {kDataExternal, "external models and data"},
     {kDataByFile, "data by URL"},
+    {kTensorBuffer, "tensors of class buffer"},
     {kUnknown, "a value or field of the run's spec that is newer than this "
                "program"},
 };
@@ -238,7 +240,8 @@ constexpr Name kNames[] = {
 }  // namespace
 
 uint64_t ProgramFeatures() {
-  return kBaseFeatures | kRunUid | kLogPosition | kDataExternal | kDataByFile;
+  return kBaseFeatures | kRunUid | kLogPosition | kDataExternal | kDataByFile |
+         kTensorBuffer;
 }
 
 uint64_t PeerFeatures(uint64_t sent) {
