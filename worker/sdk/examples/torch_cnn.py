@@ -58,6 +58,7 @@ def join(address, island_id, device):
         return loss.item(), BATCH
 
     with atoll.Island(address, run=RUN, island_id=island_id, model=model,
+                      buffers="average",
                       state={"optimizer": optimizer, "loader": loader},
                       evaluate=evaluate) as island:
         for x, y in ((x.to(device), y.to(device)) for x, y in loader):
@@ -74,6 +75,7 @@ if __name__ == "__main__":
     (command, *names), device = torch_device.parse(__doc__)
     if command == "create":
         atoll.create_run(RUN, make_model(), coordinator=names[0],
+                         buffers="average",
                          schedule={"round_count": 20, "inner_step_count": 10,
                                    "island_count_min": 2, "min_quorum": 1})
     else:
