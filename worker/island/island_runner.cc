@@ -279,6 +279,7 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
       if (links_.make_island_trainer &&
           spec_.schedule().timing() != v1::TIMING_STRICT) {
         LOG(WARNING) << "no trainer: leaves the run until one comes";
+        link_->Flush(kFlushMax);  // It may tell of a failed evaluation.
         link_->Leave(kNoTrainer).IgnoreError();  // The lease ends by itself.
       }
       link_.reset();
