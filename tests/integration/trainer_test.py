@@ -232,7 +232,7 @@ class TrainerTest(cluster_module.IntegrationTest):
         self.assertEqual(evaluations[3].failure, "")
         self.assertEqual(evaluations[3].loss, 2)
         shown = self.cluster.run_cli("run", "show", "run", check=0).stdout
-        self.assertRegex(shown, r"validation loss +2\.0000 .*version 4")
+        self.assertRegex(shown, r"validation loss .*2\.0000 .*version 4")
         self.assertNotIn("not evaluated", shown)
         listed = self.cluster.run_cli("round", "list", "run", check=0).stdout
         self.assertEqual(listed.count(" failed "), 3)
