@@ -35,7 +35,7 @@ struct TensorPlace {
   std::string name;
   int32_t tensor = 0;           // Index in the layout.
   int32_t fragment = 0;
-  bool is_buffer = false;       // Of TENSOR_CLASS_BUFFER.
+  bool is_buffer = false;       // Has TENSOR_CLASS_BUFFER.
   int64_t element_count = 0;    // Product of its shape.
   int64_t model_offset = 0;     // First element's place in the model order.
   int64_t fragment_offset = 0;  // In the fragment's flat order.

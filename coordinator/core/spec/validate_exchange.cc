@@ -17,7 +17,7 @@ bool IsF32(v1::Codec codec) {
   return codec == v1::CODEC_UNSPECIFIED || codec == v1::CODEC_F32;
 }
 
-// nullptr: there is none.
+// The first buffer; nullptr if the layout has no buffers.
 const v1::TensorSpec* FindBuffer(const v1::Layout& layout) {
   for (const v1::TensorSpec& tensor : layout.tensors()) {
     if (tensor.tensor_class() == v1::TENSOR_CLASS_BUFFER) return &tensor;
