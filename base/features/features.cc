@@ -89,6 +89,7 @@ constexpr EnumBit kTensorClasses[] = {
     {v1::TENSOR_CLASS_MATRIX, kBasics},
     {v1::TENSOR_CLASS_EMBEDDING, kBasics},
     {v1::TENSOR_CLASS_VECTOR, kBasics},
+    {v1::TENSOR_CLASS_BUFFER, kTensorBuffer},
 };
 
 constexpr EnumBit kInitKinds[] = {
@@ -240,6 +241,7 @@ constexpr Name kNames[] = {
     {kDataExternal, "external models and data"},
     {kDataByFile, "data by URL"},
     {kWeightUnits, "weights by samples or steps"},
+    {kTensorBuffer, "tensors of class buffer"},
     {kUnknown, "a value or field of the run's spec that is newer than this "
                "program"},
 };
@@ -248,7 +250,7 @@ constexpr Name kNames[] = {
 
 uint64_t ProgramFeatures() {
   return kBaseFeatures | kRunUid | kLogPosition | kDataExternal | kDataByFile |
-         kWeightUnits;
+         kWeightUnits | kTensorBuffer;
 }
 
 uint64_t PeerFeatures(uint64_t sent) {

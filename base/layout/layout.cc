@@ -37,7 +37,8 @@ absl::Status ValidateTensor(const v1::TensorSpec& tensor,
   }
   if (tensor.tensor_class() != v1::TENSOR_CLASS_MATRIX &&
       tensor.tensor_class() != v1::TENSOR_CLASS_EMBEDDING &&
-      tensor.tensor_class() != v1::TENSOR_CLASS_VECTOR) {
+      tensor.tensor_class() != v1::TENSOR_CLASS_VECTOR &&
+      tensor.tensor_class() != v1::TENSOR_CLASS_BUFFER) {
     return TensorError(tensor, "tensor_class is not set");
   }
   if (tensor.fragment() < 0 || tensor.fragment() >= fragment_count) {
@@ -125,6 +126,7 @@ absl::StatusOr<RunLayout> RunLayout::Create(const v1::Layout& layout) {
     place.name = tensor.name();
     place.tensor = static_cast<int32_t>(result.tensors_.size());
     place.fragment = tensor.fragment();
+    place.is_buffer = tensor.tensor_class() == v1::TENSOR_CLASS_BUFFER;
     place.element_count = element_count;
     place.model_offset = result.element_count_;
     place.fragment_offset = fragment.element_count;
@@ -133,6 +135,7 @@ absl::StatusOr<RunLayout> RunLayout::Create(const v1::Layout& layout) {
     fragment.tensors.push_back(place.tensor);
     fragment.element_count += place.element_count;
     fragment.block_count += place.block_count;
+    fragment.has_buffers |= place.is_buffer;
     result.element_count_ += place.element_count;
     if (result.element_count_ > kMaxElements) {
       return absl::InvalidArgumentError("layout has more than 2^40 elements");

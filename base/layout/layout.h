@@ -35,6 +35,7 @@ struct TensorPlace {
   std::string name;
   int32_t tensor = 0;           // Index in the layout.
   int32_t fragment = 0;
+  bool is_buffer = false;       // Has TENSOR_CLASS_BUFFER.
   int64_t element_count = 0;    // Product of its shape.
   int64_t model_offset = 0;     // First element's place in the model order.
   int64_t fragment_offset = 0;  // In the fragment's flat order.
@@ -76,6 +77,9 @@ class RunLayout {
   int64_t fragment_block_count(int32_t fragment) const {
     return fragments_[fragment].block_count;
   }
+  bool has_buffers(int32_t fragment) const {
+    return fragments_[fragment].has_buffers;
+  }
 
   // Offset, in the fragment's flat order, of the first element of `block`. For
   // block == fragment_block_count() it is the fragment's element count.
@@ -99,6 +103,7 @@ class RunLayout {
     std::vector<int32_t> tensors;
     int64_t element_count = 0;
     int64_t block_count = 0;
+    bool has_buffers = false;
   };
 
   RunLayout() = default;

@@ -42,6 +42,22 @@ v1::Layout RandomLayout(std::mt19937_64& random) {
   return layout;
 }
 
+TEST(RunLayoutTest, KnowsBuffersAndTheirFragments) {
+  v1::Layout layout;
+  layout.set_fragment_count(2);
+  AddTensor(layout, "a", {5}, 0);
+  AddTensor(layout, "b", {5}, 1);
+  AddTensor(layout, "c", {5}, 1)->set_tensor_class(v1::TENSOR_CLASS_BUFFER);
+  const auto run = RunLayout::Create(layout);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_FALSE(run->has_buffers(0));
+  EXPECT_TRUE(run->has_buffers(1));
+  EXPECT_FALSE(run->tensors()[1].is_buffer);
+  EXPECT_TRUE(run->tensors()[2].is_buffer);
+  layout.mutable_tensors(2)->set_tensor_class(v1::TENSOR_CLASS_VECTOR);
+  EXPECT_NE(RunLayout::Create(layout)->fingerprint(), run->fingerprint());
+}
+
 TEST(RunLayoutTest, CutsTensorsIntoBlocksThatCrossNoTensor) {
   v1::Layout layout;
   layout.set_fragment_count(2);

@@ -16,8 +16,10 @@ MergeGroups::MergeGroups(const RunLayout& layout, const v1::RunSpec& spec,
         const v1::TensorClass tensor_class =
             spec.layout().tensors(tensor).tensor_class();
         const auto& means = merge.mean_tensor_classes();
-        if (std::find(means.begin(), means.end(), tensor_class) ==
-            means.end()) {
+        // RDA may lengthen a mean, and so leave the range of a buffer's values.
+        if (tensor_class != v1::TENSOR_CLASS_BUFFER &&
+            std::find(means.begin(), means.end(), tensor_class) ==
+                means.end()) {
           groups_[tensor - first_tensor_] = count_++;
         }
       }

@@ -2,9 +2,10 @@
 // Immutable after construction, so thread-safe.
 //
 // A rule with a verdict has one Gram matrix and one row of coefficients for
-// each group. RDA has one group for each tensor, except tensors of the classes
-// that it merges by the plain mean. The other such rules have one group, the
-// whole fragment. A tensor in no group is merged with the seal's weights.
+// each group. RDA has one group for each tensor, except buffers and tensors of
+// the classes that it merges by the plain mean. The other such rules have one
+// group, the whole fragment. A tensor in no group is merged with the seal's
+// weights.
 
 #pragma once
 

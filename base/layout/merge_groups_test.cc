@@ -46,6 +46,16 @@ TEST(MergeGroupsTest, RdaHasAGroupATensorWithoutTheClassesOfThePlainMean) {
   EXPECT_EQ(other.FindGroup(2), 0);
 }
 
+TEST(MergeGroupsTest, RdaTakesThePlainMeanOfBuffers) {
+  v1::RunSpec spec = MakeSpec(v1::MERGE_RULE_KIND_RDA);
+  spec.mutable_layout()->mutable_tensors(1)->set_tensor_class(
+      v1::TENSOR_CLASS_BUFFER);
+  const MergeGroups groups(*RunLayout::Create(spec.layout()), spec, 0);
+  EXPECT_EQ(groups.count(), 3);
+  EXPECT_EQ(groups.FindGroup(1), MergeGroups::kNone);
+  EXPECT_EQ(groups.FindGroup(3), 1);
+}
+
 TEST(MergeGroupsTest, KrumMdaAndTheClipsLookAtTheWholeFragment) {
   for (const auto rule :
        {v1::MERGE_RULE_KIND_KRUM, v1::MERGE_RULE_KIND_MDA,

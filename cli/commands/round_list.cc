@@ -48,6 +48,12 @@ std::string DescribeContributions(const v1::Round& round) {
   return absl::StrJoin(parts, ", ");
 }
 
+// The validation loss of the version that it made.
+std::string DescribeLoss(const v1::Round& round) {
+  if (!round.evaluation().failure().empty()) return "failed";
+  return round.has_evaluation() ? FormatLoss(round.evaluation().loss()) : "-";
+}
+
 void AddRoundRow(const v1::Round& round, Table* table) {
   int64_t payload_bytes = 0;
   for (const v1::RoundContribution& contribution : round.contributions()) {
@@ -59,7 +65,7 @@ void AddRoundRow(const v1::Round& round, Table* table) {
       {absl::StrCat(round.commit_seq()), absl::StrCat(round.version()),
        absl::StrCat(round.fragment()),
        round.has_training_loss() ? FormatLoss(round.training_loss()) : "-",
-       round.has_evaluation() ? FormatLoss(round.evaluation().loss()) : "-",
+       DescribeLoss(round),
        FormatBytes(payload_bytes),
        absl::StrCat(absl::ToInt64Milliseconds(took)),
        FormatTimestamp(FromProto(round.commit_time())),

@@ -70,6 +70,7 @@ absl::Status Curves::Add(const v1::Round& round) {
 }
 
 absl::Status Curves::Add(const v1::Evaluation& evaluation, absl::Time time) {
+  if (!evaluation.failure().empty()) return absl::OkStatus();
   if (events_ != nullptr) {
     RETURN_IF_ERROR(events_->Add({PointOf(evaluation, time)}));
   }

@@ -37,7 +37,8 @@ class Curves {
       : events_(std::move(events)), csv_(std::move(csv)) {}
 
   // Adds a round, and its evaluation if it has one, in the order of commits.
-  // Data that the files have is not written again. Errors as the file system's.
+  // Data that the files have is not written again; an evaluation that failed is
+  // no point. Errors as the file system's.
   absl::Status Add(const v1::Round& round);
   absl::Status Add(const v1::Evaluation& evaluation, absl::Time time);
 

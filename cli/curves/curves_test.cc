@@ -1,5 +1,7 @@
 #include "cli/curves/curves.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/io/files.h"
@@ -99,6 +101,10 @@ TEST_F(CurvesOnFilesTest, ASecondWatchWritesNothingTwice) {
   v1::Round evaluated = Round(2, 30, 500);
   evaluated.mutable_evaluation()->set_commit_seq(2);
   evaluated.mutable_evaluation()->set_loss(1.5);
+  v1::Evaluation failed;  // It is no point.
+  failed.set_commit_seq(3);
+  failed.set_loss(std::nan(""));
+  failed.set_failure("the held-out loss is nan");
   for (int i = 0; i < 2; ++i) {
     Curves curves = Open();
     // The listed rounds, then the events of the same rounds.
@@ -106,6 +112,7 @@ TEST_F(CurvesOnFilesTest, ASecondWatchWritesNothingTwice) {
       ASSERT_TRUE(curves.Add(Round(1, 10, 100)).ok());
       ASSERT_TRUE(curves.Add(evaluated).ok());
       ASSERT_TRUE(curves.Add(evaluated.evaluation(), Second(31)).ok());
+      ASSERT_TRUE(curves.Add(failed, Second(32)).ok());
     }
   }
   EXPECT_THAT(Events("loss_metrics/global_avg_loss"),

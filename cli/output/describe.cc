@@ -111,6 +111,16 @@ std::string DescribeRounds(int64_t done_count, int64_t round_count) {
   return absl::StrCat(done_count, " of ", round_count);
 }
 
+std::string DescribeEvaluation(const v1::Evaluation& evaluation) {
+  const std::string evaluator = DescribeEvaluator(evaluation);
+  return evaluation.failure().empty()
+             ? absl::StrCat("version ", evaluation.version(),
+                            " evaluated: validation loss ",
+                            FormatLoss(evaluation.loss()), evaluator)
+             : absl::StrCat("version ", evaluation.version(), " not evaluated",
+                            evaluator, Because(evaluation.failure()));
+}
+
 std::string DescribeEvaluator(const v1::Evaluation& evaluation) {
   return evaluation.island_id().empty()
              ? ""
@@ -281,10 +291,7 @@ std::string DescribeEvent(const v1::RunEvent& event,
       break;
     }
     case v1::RunEvent::kEvaluated:
-      text = absl::StrCat("version ", event.evaluated().version(),
-                          " evaluated: validation loss ",
-                          FormatLoss(event.evaluated().loss()),
-                          DescribeEvaluator(event.evaluated()));
+      text = DescribeEvaluation(event.evaluated());
       break;
     case v1::RunEvent::kContributionsRefused:
       text = DescribeRefused(event.contributions_refused());

@@ -59,6 +59,9 @@ std::string DescribeRounds(int64_t done_count, int64_t round_count);
 // Names an evaluation's island: ", by attic"; empty if it is not known.
 std::string DescribeEvaluator(const v1::Evaluation& evaluation);
 
+// "version 3 evaluated: validation loss 2.5000, by attic", or why it failed.
+std::string DescribeEvaluation(const v1::Evaluation& evaluation);
+
 // "1,234", or "1,234 of 5,000 (24.7 %)" for a run with a token budget.
 std::string DescribeTokens(int64_t merged_token_count,
                            const v1::ScheduleSpec& schedule);

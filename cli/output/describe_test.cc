@@ -1,5 +1,7 @@
 #include "cli/output/describe.h"
 
+#include <cmath>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -100,6 +102,17 @@ TEST(DescribeTest, AnEvaluationNamesItsIslandIfThatIsKnown) {
               HasSubstr("version 8 evaluated"));
   EXPECT_THAT(DescribeEvent(event, Schedule(30, 0)),
               HasSubstr(", by attic"));
+}
+
+TEST(DescribeTest, AnEvaluationThatFailedSaysWhy) {
+  v1::RunEvent event;
+  event.mutable_evaluated()->set_version(8);
+  event.mutable_evaluated()->set_loss(std::nan(""));
+  event.mutable_evaluated()->set_island_id("attic");
+  event.mutable_evaluated()->set_failure("the held-out loss is nan");
+  EXPECT_THAT(DescribeEvent(event, Schedule(30, 0)),
+              HasSubstr("version 8 not evaluated, by attic: the held-out loss "
+                        "is nan"));
 }
 
 TEST(DescribeTest, TellsTokensAsAShareOfTheirBudget) {

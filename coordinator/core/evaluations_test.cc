@@ -1,6 +1,7 @@
 // One island may report the loss of a version.
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -71,6 +72,37 @@ TEST_F(EvaluationsTest, OnlyTheAskedIslandReportsAVersionAndOnce) {
   EXPECT_FALSE(Report("i1", 2, 0.0001));
   EXPECT_TRUE(Report("i0", 2, 2.25));
   run_->CheckLog();
+}
+
+TEST_F(EvaluationsTest, AFailureIsKeptWithItsReasonAndIsNoPointOfTheCurve) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  StartWith({"", ""});
+  Commit(2);
+  EXPECT_TRUE(Report("i1", 1, 2.5));
+  Commit(2);
+  EXPECT_FALSE(run_->Evaluate("i0", 2, nan).ok()) << "no reason";
+  EXPECT_FALSE(run_->Evaluate("i0", 2, 2.0, "and yet a loss").ok());
+  ASSERT_TRUE(run_->Evaluate("i1", 2, nan, "not its turn").ok());
+  EXPECT_EQ(run_->state().newest_failed_evaluation(), nullptr);
+  ASSERT_TRUE(
+      run_->Evaluate("i0", 2, nan, "it is nan" + std::string(1000, '.')).ok());
+  EXPECT_FALSE(Report("i0", 2, 2.25)) << "it has reported this version";
+  const auto check = [&] {
+    const RunState& state = run_->state();
+    EXPECT_EQ(state.evaluation_points().size(), 1u);
+    ASSERT_NE(state.newest_evaluation(), nullptr);
+    EXPECT_EQ(state.newest_evaluation()->version(), 1);
+    ASSERT_NE(state.newest_failed_evaluation(), nullptr);
+    EXPECT_EQ(state.newest_failed_evaluation()->version(), 2);
+    EXPECT_EQ(state.newest_failed_evaluation()->island_id(), "i0");
+    EXPECT_EQ(state.newest_failed_evaluation()->failure().size(), 256u);
+  };
+  check();
+  run_->CheckLog();
+  for (const bool has_snapshot : {false, true}) {
+    run_->Restart(has_snapshot ? static_cast<int64_t>(run_->log().size()) : 0);
+    check();
+  }
 }
 
 TEST_F(EvaluationsTest, AnIslandWithATokenIsNotAskedBesideOneWithout) {

@@ -31,6 +31,8 @@ namespace {
 // So an unreported contribution of its earlier life keeps its key.
 constexpr int64_t kSeqGapMin = 16;
 constexpr size_t kHindranceBytesMax = 256;
+// Longest kept Evaluation.failure.
+constexpr size_t kFailureBytesMax = 256;
 
 std::string HashSecret(const std::string& secret) {
   const codec::Sha256Digest digest = codec::ComputeSha256(secret);
@@ -456,6 +458,8 @@ absl::Status RunMachine::Take(const event::Progress& progress,
     v1::Evaluation& kept = *record.mutable_evaluated()->mutable_evaluation();
     kept = evaluation;
     kept.set_island_id(island.island_id);
+    std::string& failure = *kept.mutable_failure();
+    failure.resize(CutUtf8(failure, kFailureBytesMax).size());
     Emit(std::move(record));
   }
   return absl::OkStatus();

@@ -254,6 +254,9 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
   if (state.newest_evaluation() != nullptr) {
     *response.mutable_evaluation() = *state.newest_evaluation();
   }
+  if (state.newest_failed_evaluation() != nullptr) {
+    *response.mutable_failed_evaluation() = *state.newest_failed_evaluation();
+  }
   if (state.commit_seq() > 0) {
     *response.mutable_last_commit_time() = ToProto(state.last_commit_time());
   }

@@ -242,6 +242,9 @@ void RunMetrics::Count(const Effects& effects) {
     } else if (record.has_outcomes_set()) {
       CountOutcomes(record.outcomes_set().outcomes(),
                     counts_[entry.run_id].outcomes);
+    } else if (record.has_evaluated()) {
+      counts_[entry.run_id].failed_evaluations +=
+          !record.evaluated().evaluation().failure().empty();
     }
   }
   for (const ReportedPhases& reported : effects.phases) {
@@ -289,7 +292,7 @@ std::vector<MetricFamily> RunMetrics::Collect() const {
   Refresh();
   MutexLock lock(&mutex_);
   Gauges gauges;
-  std::vector<Sample> contributions, above_norm_bound;
+  std::vector<Sample> contributions, above_norm_bound, failed_evaluations;
   MetricFamily durations = {"atoll_round_duration_seconds",
                             "Phases of rounds: an island's by its own report, "
                             "merge from SEAL to COMMIT, total from OPEN to "
@@ -312,6 +315,11 @@ std::vector<MetricFamily> RunMetrics::Collect() const {
          counts == counts_.end()
              ? 0.0
              : static_cast<double>(counts->second.above_norm_bound)});
+    failed_evaluations.push_back(
+        {{{"run", run.run_id}},
+         counts == counts_.end()
+             ? 0.0
+             : static_cast<double>(counts->second.failed_evaluations)});
     if (counts == counts_.end()) continue;
     for (const auto& [phase, histogram] : counts->second.durations) {
       ClientMetric metric = histogram->Collect();
@@ -329,6 +337,10 @@ std::vector<MetricFamily> RunMetrics::Collect() const {
       "Merged contributions of the operator's own islands with a norm above the "
       "bound of enrolled islands, since the coordinator's start.",
       std::move(above_norm_bound)));
+  families.push_back(MakeCounters(
+      "atoll_failed_evaluations_total",
+      "Evaluations that failed, since the coordinator's start.",
+      std::move(failed_evaluations)));
   families.push_back(std::move(durations));
   return families;
 }

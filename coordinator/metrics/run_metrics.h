@@ -7,7 +7,7 @@
 //   atoll_run_validation_loss, atoll_run_tokens_per_second
 //     as the run's state has them: a restart of the coordinator changes none
 //   atoll_contributions_total{outcome}, atoll_round_duration_seconds{phase},
-//   atoll_contributions_above_norm_bound_total
+//   atoll_contributions_above_norm_bound_total, atoll_failed_evaluations_total
 //     counted from durable batches since the start
 //
 // A scrape asks the event loop for the present values. A loop that does not
@@ -100,6 +100,7 @@ class RunMetrics : public prometheus::Collectable {
   struct Counts {
     std::array<int64_t, v1::Outcome_ARRAYSIZE> outcomes = {};
     int64_t above_norm_bound = 0;  // Merged ones, of the operator's islands.
+    int64_t failed_evaluations = 0;
     // By the label `phase`.
     std::map<std::string, std::unique_ptr<prometheus::Histogram>> durations;
 

@@ -149,6 +149,18 @@ TEST_F(RunMetricsTest, MergedContributionsAboveTheNormBoundCount) {
   EXPECT_EQ(Counter("atoll_contributions_above_norm_bound_total"), 1);
 }
 
+TEST_F(RunMetricsTest, FailedEvaluationsCount) {
+  Effects effects = MakeCommit("run");
+  for (const char* failure : {"", "the held-out loss is nan"}) {
+    LogEntry& entry = effects.batch.entries.emplace_back();
+    entry.run_id = "run";
+    entry.record.mutable_evaluated()->mutable_evaluation()->set_failure(
+        failure);
+  }
+  metrics_.Count(effects);
+  EXPECT_EQ(Counter("atoll_failed_evaluations_total"), 1);
+}
+
 TEST_F(RunMetricsTest, OutcomesOfAbortsAndOfLateReportsCount) {
   Effects effects;
   LogEntry& aborted = effects.batch.entries.emplace_back();

@@ -735,8 +735,8 @@ UNITS = {
         "merge_rule_test": ":gram_sums :merge_rule",
     },
     "server/core/outer_optimizer": {
-        "outer_optimizer": "//base/status //proto:run_proto //server/kernels:loop_table",
-        "outer_optimizer_test": "//server/core/outer_optimizer //server/kernels:loop_table",
+        "outer_optimizer": "//base/layout //base/status //proto:run_proto //server/kernels:loop_table",
+        "outer_optimizer_test": "//base/codec:block_grid //server/core/outer_optimizer //server/kernels:loop_table",
     },
     "server/core/testing": {
         "shard_machine_fixture": "//server/core:shard_machine",
@@ -1249,6 +1249,7 @@ UNITS = {
         "island_part_test": "//base/layout //worker/api/testing:island_fixture //worker/island/group:island_world //worker/island/testing:memory_service //worker/island/testing:tiny_run :island_part",
         "island_runner": "//base/failpoint //base/features //base/layout:ids //base/layout:schedule //base/obs:log //base/obs:log_pace //base/status //base/status:refusal //base/sync:mutex //base/time:clock //coordinator/client:log_seen //worker/core:check_plan //worker/core:data_awaited //worker/core:island_loop //worker/island/group:part_command //worker/island/meter:contribution_tally //worker/island/meter:island_meter //worker/island/meter:phase_meter //worker/island/meter:step_speed //worker/save:save_file //worker/save:save_set :control_link :island_metrics :island_part :mailbox :options :retry_backoff :transfer_bounds",
         "island_state": "//base/codec:block_run //base/layout //base/layout:init_generator //base/layout:schedule //base/status //proto:run_proto //worker/core:local_update //worker/engine/optimizer:learning_rate_schedule :island_trainer",
+        "island_state_test": ":island_state",
         "island_trainer": "//base/layout //proto:run_proto",
         "local_checkpoint": "//base/codec //base/failpoint //base/io //base/layout //base/obs:log //base/status //worker/core:action //worker/core:save_replay //worker/island/group:island_group //worker/save:save_file //worker/save:save_set",
         "mailbox": "//base/sync:mutex //proto:island_service_proto //proto:plan_proto //worker/core:island_loop",

@@ -67,7 +67,8 @@ TileResult StepTile(const OuterStep& step, IndexRange blocks,
   VersionImage keep[1 + OuterOptimizer::kMaxStateCount];
   result.status = LoadTile(step, blocks, buffers, tile, keep);
   if (!result.status.ok()) return result;
-  step.optimizer.Step(tile);
+  StepBlocks(step.optimizer, step.range.layout(), step.range.fragment(), blocks,
+             tile);
   result.finite &= kernels::BestLoops().all_finite(count, tile.theta);
   result.digest = RangeDigest(step.range.layout(), step.range.fragment(),
                               blocks, absl::MakeConstSpan(tile.theta, count));

@@ -347,7 +347,7 @@ class FragmentReplay {
     for (size_t i = 0; i < state_.size(); ++i) {
       tile.state[i] = state_[i].data() + offset;
     }
-    optimizer_.Step(tile);
+    StepBlocks(optimizer_, layout_, fragment_, blocks, tile);
     for (size_t shard = 0; shard < parts.size(); ++shard) {
       const IndexRange held =
           layout_.ShardBlocks(fragment_, static_cast<int32_t>(shard),

@@ -501,6 +501,18 @@ const Rule kRules[] = {
        Exchange(spec, v1::CODEC_TOP_K, v1::CODEC_TOP_K);
        spec.mutable_outer()->set_optimizer(v1::OUTER_OPTIMIZER_KIND_SGD);
      }},
+    // Its blocks lie on several shards, beside those of parameters.
+    {"Buffers",
+     [](v1::RunSpec& spec) {
+       spec.mutable_layout()->mutable_tensors(2)->set_tensor_class(
+           v1::TENSOR_CLASS_BUFFER);
+     }},
+    {"BuffersOnly",
+     [](v1::RunSpec& spec) {
+       spec.mutable_layout()->mutable_tensors(1)->set_tensor_class(
+           v1::TENSOR_CLASS_BUFFER);
+       Adaptive(spec, v1::OUTER_OPTIMIZER_KIND_FEDADAM);
+     }},
     {"Median",
      [](v1::RunSpec& spec) {
        Exchange(spec, v1::CODEC_INT8, v1::CODEC_F32);

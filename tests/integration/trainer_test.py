@@ -19,6 +19,7 @@ from harness import numpy_trainer
 from harness.numpy_trainer import atoll
 from harness import processes
 from harness import run_file
+from harness import variance_trainer
 from harness import wait
 
 EXTERNAL = run_file.merged(
@@ -254,6 +255,36 @@ class TrainerTest(cluster_module.IntegrationTest):
                        {"name": "w", "shape": [3]}, {"name": "b", "shape": [1]},
                    ]})
         self.finish(self.cluster, values)
+
+    def test_a_buffer_is_averaged_and_a_failed_evaluation_is_told(self):
+        values = self.run_values(
+            {"inner": {"batch_size": variance_trainer.BATCH}})
+        self.start(self.cluster, values,
+                   trainer=cluster_module.VARIANCE_TRAINER,
+                   tensors=variance_trainer.TENSORS)
+        self.finish(self.cluster, values)
+        schedule = values["schedule"]
+        kept = 0.5 ** schedule["inner_step_count"]
+        mean = sum(variance_trainer.observed(shard) for shard in range(3)) / 3
+        wanted = numpy.ones(variance_trainer.ELEMENTS)
+        for _ in range(schedule["round_count"]):
+            wanted = kept * wanted + (1 - kept) * mean
+        found = numpy.frombuffer(self.cluster.parameters()[0], "<f4")[3:]
+        self.assertGreater(found.min(), 0)
+        numpy.testing.assert_allclose(found, wanted, rtol=1e-5)
+        # Islands 1, 2 and 0 evaluated the first three versions, and island 1
+        # the last.
+        evaluations = [r.evaluation for r in self.cluster.rounds()]
+        self.assertEqual([e.version for e in evaluations], [1, 2, 3, 4])
+        for evaluation in evaluations[:3]:
+            self.assertEqual(evaluation.failure, "the held-out loss is nan")
+        self.assertEqual(evaluations[3].failure, "")
+        self.assertEqual(evaluations[3].loss, 2)
+        shown = self.cluster.run_cli("run", "show", "run", check=0).stdout
+        self.assertRegex(shown, r"validation loss .*2\.0000 .*version 4")
+        self.assertNotIn("not evaluated", shown)
+        listed = self.cluster.run_cli("round", "list", "run", check=0).stdout
+        self.assertEqual(listed.count(" failed "), 3)
 
     def test_streaming_gives_other_bits(self):
         self.assertEqual(

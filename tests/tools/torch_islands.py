@@ -18,6 +18,7 @@ The last line is `N passed, N failed`.
 
 import argparse
 import functools
+import math
 import os
 import shutil
 import statistics
@@ -37,6 +38,7 @@ sys.path[:0] = [_HERE] + [os.path.join(_TREE, *names) for names in (
 import atoll_data
 import play as play_module
 import rows as rows_module
+from harness import arithmetic
 from harness import cluster as cluster_module
 from harness import processes
 from harness import run_file
@@ -103,6 +105,22 @@ def run_test(python, path):
         print(done.stdout[-4000:])
     return (count["OK"], count["FAIL"], "%d of %d cases, %d skipped" % (
         count["OK"], sum(count.values()), count["SKIP"]))
+
+
+def check_variances(cluster, run_id):
+    """Running variances are positive, and every evaluation has a loss."""
+    pinned = cluster.pin(run_id)
+    parameters = cluster.parameters(run_id, pinned)
+    begins = dict.fromkeys(parameters, 0)
+    for tensor in pinned.run.spec.layout.tensors:
+        begin = begins[tensor.fragment]
+        end = begins[tensor.fragment] = begin + 4 * math.prod(tensor.shape)
+        values = arithmetic.from_bytes(parameters[tensor.fragment][begin:end])
+        if tensor.name.endswith("running_var") and min(values) <= 0:
+            raise AssertionError("%s is %s" % (tensor.name, list(values)))
+    for made in cluster.rounds(run_id):
+        if made.evaluation.failure:
+            raise AssertionError(str(made.evaluation))
 
 
 class Bench:
@@ -220,6 +238,7 @@ class Bench:
             trainer = cluster.processes["trainer-of-attic"]
             if trainer.wait():
                 raise AssertionError(trainer.tail())
+            check_variances(cluster, name.replace("_", "-"))
             return trainer.tail(1).strip()
         except Exception:
             print(cluster.describe())

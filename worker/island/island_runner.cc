@@ -1,6 +1,7 @@
 #include "worker/island/island_runner.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@
 #include "base/obs/log.h"
 #include "base/obs/log_pace.h"
 #include "base/status/annotate.h"
+#include "base/status/cut_utf8.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
@@ -26,6 +28,8 @@ namespace atl::worker {
 namespace {
 
 constexpr absl::Duration kFlushMax = absl::Seconds(5);
+// The longest Evaluation.failure.
+constexpr size_t kFailureBytesMax = 256;
 constexpr absl::Duration kRunReadWaitMax = absl::Milliseconds(500);
 constexpr absl::Duration kOtherLogWaitMax = absl::Seconds(2);
 constexpr char kNoTrainer[] = "its trainer has ended";
@@ -276,6 +280,7 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
       if (links_.make_island_trainer &&
           spec_.schedule().timing() != v1::TIMING_STRICT) {
         LOG(WARNING) << "no trainer: leaves the run until one comes";
+        link_->Flush(kFlushMax);  // It may tell of a failed evaluation.
         link_->Leave(kNoTrainer).IgnoreError();  // The lease ends by itself.
       }
       link_.reset();
@@ -418,6 +423,7 @@ absl::Status IslandRunner::DoTogether(Lane lane, Action& action) {
     loop_.OnSaveLoaded(std::move(result.save));
   }
   action.repeats_steps = result.repeats_steps;
+  if (action.kind == ActionKind::kEvaluate) Evaluated(action, status, result);
   RETURN_IF_ERROR(status);
   switch (action.kind) {
     case ActionKind::kRestoreSave: {
@@ -456,9 +462,6 @@ absl::Status IslandRunner::DoTogether(Lane lane, Action& action) {
       phases_.Applied(action.fragment, action.version, absl::Now());
       break;
     }
-    case ActionKind::kEvaluate:
-      if (!action.checks_anchors) Evaluated(action, result);
-      break;
     default:
       break;
   }
@@ -546,11 +549,23 @@ void IslandRunner::Contributed(const Action& action) {
                       loop_.plan().cut_size());
 }
 
-void IslandRunner::Evaluated(const Action& action, const PartResult& result) {
-  if (!result.loss.has_value()) return;
+void IslandRunner::Evaluated(const Action& action, const absl::Status& status,
+                             const PartResult& result) {
+  if (action.checks_anchors || action.only_show) return;
+  // The island does not evaluate.
+  if (status.ok() && !result.loss.has_value()) return;
+  // These are tried again, unless the island ends.
+  if (IsDataAwaited(status) || absl::IsCancelled(status) || lost()) return;
   v1::Evaluation evaluation;
   evaluation.set_commit_seq(action.commit_seq);
   evaluation.set_version(action.version);
+  if (!status.ok()) {
+    evaluation.set_loss(std::numeric_limits<double>::quiet_NaN());
+    evaluation.set_failure(
+        std::string(CutUtf8(status.message(), kFailureBytesMax)));
+    link_->AddEvaluation(evaluation);
+    return;
+  }
   evaluation.set_loss(*result.loss);
   evaluation.set_token_count(result.token_count);
   LOG(INFO) << "version " << action.version << ": held-out loss "

@@ -91,7 +91,8 @@ class IslandRunner {
   void Paused(const Action& action, absl::Duration span);
   SaveHeader DescribeSave(const Action& action) const;
   void Contributed(const Action& action);
-  void Evaluated(const Action& action, const PartResult& result);
+  void Evaluated(const Action& action, const absl::Status& status,
+                 const PartResult& result);
   absl::Status DoTransfer(Lane lane, const PartCommand& command,
                           PartResult& result);
   // Tells the other processes that `lane` has ended with `status`.

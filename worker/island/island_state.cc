@@ -195,7 +195,7 @@ absl::Status IslandState::ApplyAnchor(int32_t fragment, bool adopt) {
   ForEachPart(fragment, [&](const HeldPiece& piece) {
     const absl::Span<float> x = trainer_->Local(fragment, piece);
     const absl::Span<const float> v = Part(anchors_, piece);
-    if (eager_.has_value() && !adopt) {
+    if (Foresees(piece) && !adopt) {
       eager_->Correct(v, Part(foreseen_, piece), x, Part(momentum_, piece));
       return;
     }
@@ -207,13 +207,21 @@ absl::Status IslandState::ApplyAnchor(int32_t fragment, bool adopt) {
   return absl::OkStatus();
 }
 
+bool IslandState::Foresees(const HeldPiece& piece) const {
+  return eager_.has_value() && !layout_.tensors()[piece.tensor].is_buffer;
+}
+
 void IslandState::Foresee(int32_t fragment, double weight) {
   if (!eager_.has_value()) return;
   BeginWrite(fragment);
   ForEachPart(fragment, [&](const HeldPiece& piece) {
-    eager_->Foresee(Part(anchors_, piece), static_cast<float>(weight),
-                    trainer_->Local(fragment, piece), Part(foreseen_, piece),
-                    Part(momentum_, piece));
+    const absl::Span<float> x = trainer_->Local(fragment, piece);
+    if (!Foresees(piece)) {
+      absl::c_copy(x, Part(foreseen_, piece).begin());
+      return;
+    }
+    eager_->Foresee(Part(anchors_, piece), static_cast<float>(weight), x,
+                    Part(foreseen_, piece), Part(momentum_, piece));
   });
 }
 

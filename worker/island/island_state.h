@@ -83,10 +83,13 @@ class IslandState {
 
   // Collective; streaming runs. Applies the anchor of `fragment` to the local
   // parameters: BlendIn(), or in an eager run EagerStep::Correct(). With
-  // `adopt` they become the anchor, and m becomes 0.
+  // `adopt` they become the anchor, and m becomes 0. Buffers of an eager run
+  // become the anchor, because a correction may leave the range of the islands'
+  // values.
   absl::Status ApplyAnchor(int32_t fragment, bool adopt);
   // In an eager run, after OuterGradient(): EagerStep::Foresee() with this
-  // island's `weight` in the merge. Elsewhere nothing.
+  // island's `weight` in the merge; buffers stay, and are their own P.
+  // Elsewhere nothing.
   void Foresee(int32_t fragment, double weight);
 
   // P and m of `fragment`, shape [F_f], as Foresee() left them; and back, with
@@ -138,6 +141,8 @@ class IslandState {
   // loop_.
   void ForEachPart(int32_t fragment,
                    absl::FunctionRef<void(const HeldPiece&)> visit) const;
+  // True for parameters of an eager run, false for buffers.
+  bool Foresees(const HeldPiece& piece) const;
   // Call it before local values of `fragment` change. In all processes, also in
   // those that hold none of it: their ranks exchange values together.
   void BeginWrite(int32_t fragment);

@@ -163,10 +163,12 @@ absl::Status ReadClass(const Json& json, v1::TensorSpec& tensor) {
     tensor.set_tensor_class(v1::TENSOR_CLASS_EMBEDDING);
   } else if (json == "vector") {
     tensor.set_tensor_class(v1::TENSOR_CLASS_VECTOR);
+  } else if (json == "buffer") {
+    tensor.set_tensor_class(v1::TENSOR_CLASS_BUFFER);
   } else {
     return Wrong(absl::StrCat("\"class\" is ", ToText(json),
-                              "; it must be \"matrix\", \"embedding\" or "
-                              "\"vector\""));
+                              "; it must be \"matrix\", \"embedding\", "
+                              "\"vector\" or \"buffer\""));
   }
   return absl::OkStatus();
 }

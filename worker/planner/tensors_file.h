@@ -19,7 +19,8 @@
 //             imports its parameters ignores it.
 //   class     "matrix", "embedding" or "vector": what merge rules may treat
 //             differently (MergeSpec.mean_tensor_classes). Default: "vector"
-//             for one dimension, otherwise "matrix".
+//             for one dimension, otherwise "matrix". "buffer": the mean of the
+//             islands' values, without the outer optimizer.
 
 #pragma once
 

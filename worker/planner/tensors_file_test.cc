@@ -79,11 +79,13 @@ TEST(TensorsFileTest, ReadsEveryKey) {
       {"name": "wte", "shape": [10, 3], "fragment": 1, "class": "embedding",
        "init": {"kind": "normal", "value": 0.02}},
       {"name": "layer.0-w", "shape": [3, 4, 5], "fragment": 0,
-       "init": {"kind": "constant", "value": -1}}
+       "init": {"kind": "constant", "value": -1}},
+      {"name": "variance", "shape": [3], "fragment": 0, "class": "buffer"}
     ]
   })");
   EXPECT_EQ(layout.fragment_count(), 2);
-  ASSERT_EQ(layout.tensors_size(), 2);
+  ASSERT_EQ(layout.tensors_size(), 3);
+  EXPECT_EQ(layout.tensors(2).tensor_class(), v1::TENSOR_CLASS_BUFFER);
   const v1::TensorSpec& first = layout.tensors(0);
   EXPECT_EQ(first.name(), "wte");
   EXPECT_THAT(first.shape(), ElementsAre(10, 3));

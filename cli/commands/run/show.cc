@@ -114,6 +114,9 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
                      " nats a token, version ", state.evaluation().version(),
                      DescribeEvaluator(state.evaluation())));
   }
+  if (state.has_failed_evaluation()) {
+    fields.AddText("evaluation", DescribeEvaluation(state.failed_evaluation()));
+  }
   if (state.has_training_loss()) {
     fields.Add("training loss", FormatLoss(state.training_loss()));
   }

@@ -187,7 +187,9 @@ absl::Status AwaitLastEvaluation(const WatchOptions& options,
       version = std::max(version, fragment.version());
     }
     if (state.run().state() != v1::RUN_STATE_COMPLETED ||
-        state.evaluation().version() >= version || absl::Now() > deadline) {
+        state.evaluation().version() >= version ||
+        state.failed_evaluation().version() >= version ||
+        absl::Now() > deadline) {
       return absl::OkStatus();
     }
     absl::SleepFor(kTick);

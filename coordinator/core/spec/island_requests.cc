@@ -137,11 +137,20 @@ absl::Status CheckProgress(const v1::ReportProgressRequest& request) {
   }
   for (int i = 0; i < request.evaluations_size(); ++i) {
     const v1::Evaluation& evaluation = request.evaluations(i);
-    if (!std::isfinite(evaluation.loss()) || evaluation.loss() < 0 ||
-        evaluation.token_count() < 0 || evaluation.version() < 0 ||
+    if (!evaluation.failure().empty()) {
+      if (!std::isnan(evaluation.loss())) {
+        violations.push_back({absl::StrCat("evaluations[", i, "].loss"),
+                              "must be NaN if there is a failure"});
+      }
+    } else if (!std::isfinite(evaluation.loss()) || evaluation.loss() < 0) {
+      violations.push_back({absl::StrCat("evaluations[", i, "].loss"),
+                            "must be finite and at least 0; report a loss that "
+                            "is not finite as a failure"});
+    }
+    if (evaluation.token_count() < 0 || evaluation.version() < 0 ||
         evaluation.commit_seq() < 0) {
       violations.push_back({absl::StrCat("evaluations[", i, "]"),
-                            "its numbers must be finite and at least 0"});
+                            "its counts must be at least 0"});
     }
   }
   CheckPhases(request, violations);

@@ -17,6 +17,14 @@ bool IsF32(v1::Codec codec) {
   return codec == v1::CODEC_UNSPECIFIED || codec == v1::CODEC_F32;
 }
 
+// The first buffer; nullptr if the layout has no buffers.
+const v1::TensorSpec* FindBuffer(const v1::Layout& layout) {
+  for (const v1::TensorSpec& tensor : layout.tensors()) {
+    if (tensor.tensor_class() == v1::TENSOR_CLASS_BUFFER) return &tensor;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 void CheckExchange(const v1::RunSpec& spec,
@@ -61,6 +69,20 @@ void CheckExchange(const v1::RunSpec& spec,
           "outer.merge.rule",
           "must not be MEDIAN or TRIMMED_MEAN with exchange.up TOP_K: most "
           "contributions are 0 at most elements, and so would be the merge");
+  // The error of a codec, or of a late contribution, may make a running
+  // variance negative.
+  const v1::TensorSpec* const buffer = FindBuffer(spec.layout());
+  if (buffer == nullptr) return;
+  const std::string why =
+      absl::StrCat("must be F32: tensor \"", buffer->name(),
+                   "\" is a buffer, and a variance that lost bits may be "
+                   "negative; or leave buffers out of the layout");
+  require(IsF32(exchange.up()), "exchange.up", why);
+  require(IsF32(exchange.down()), "exchange.down", why);
+  require(spec.schedule().max_staleness() == 0, "schedule.max_staleness",
+          absl::StrCat("must be 0: tensor \"", buffer->name(),
+                       "\" is a buffer, and late contributions have no mean; "
+                       "or leave buffers out of the layout"));
 }
 
 }  // namespace atl::coordinator

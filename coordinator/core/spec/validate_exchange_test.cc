@@ -99,5 +99,20 @@ TEST(ValidateExchangeTest, NamesTheFieldOfEveryFault) {
   }
 }
 
+TEST(ValidateExchangeTest, ABufferIsExchangedExactlyAndInTime) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.mutable_layout()->mutable_tensors(0)->set_tensor_class(
+      v1::TENSOR_CLASS_BUFFER);
+  EXPECT_EQ(Refused(spec), "");
+  EXPECT_TRUE(ValidateSpec(spec).empty());
+  spec.mutable_exchange()->set_up(v1::CODEC_BF16);
+  EXPECT_EQ(Refused(spec), "spec.exchange.up ");
+  spec.mutable_exchange()->set_down(v1::CODEC_BF16);
+  EXPECT_EQ(Refused(spec), "spec.exchange.up spec.exchange.down ");
+  spec.clear_exchange();
+  spec.mutable_schedule()->set_max_staleness(1);
+  EXPECT_EQ(Refused(spec), "spec.schedule.max_staleness ");
+}
+
 }  // namespace
 }  // namespace atl::coordinator

@@ -497,8 +497,22 @@ void RunState::ApplyEvaluated(const v1::Evaluation& evaluation,
     evaluations_begin_ = evaluations_.begin()->first + 1;
     evaluations_.erase(evaluations_.begin());
   }
+  if (!evaluation.failure().empty()) return;
   PushPoint(evaluation_points_, time, evaluation.commit_seq(),
             evaluation.loss());
+}
+
+const v1::Evaluation* RunState::newest_evaluation() const {
+  for (auto one = evaluations_.rbegin(); one != evaluations_.rend(); ++one) {
+    if (one->second.failure().empty()) return &one->second;
+  }
+  return nullptr;
+}
+
+const v1::Evaluation* RunState::newest_failed_evaluation() const {
+  if (evaluations_.empty()) return nullptr;
+  const v1::Evaluation& newest = evaluations_.rbegin()->second;
+  return newest.failure().empty() ? nullptr : &newest;
 }
 
 std::string RunState::DebugString() const {

@@ -203,12 +203,12 @@ class RunState {
   bool IsEvaluated(int64_t version) const {
     return version < evaluations_begin_ || evaluations_.contains(version);
   }
-  // nullptr if no version was evaluated.
-  const v1::Evaluation* newest_evaluation() const {
-    return evaluations_.empty() ? nullptr : &evaluations_.rbegin()->second;
-  }
+  // The newest evaluation that has a loss, and the newest of a newer version,
+  // which failed. nullptr: none is known.
+  const v1::Evaluation* newest_evaluation() const;
+  const v1::Evaluation* newest_failed_evaluation() const;
   // One point per commit: loss of the islands, norm of the outer gradient. One
-  // point per evaluation: its loss.
+  // point per evaluation that did not fail: its loss.
   const std::deque<v1::MetricPoint>& loss_points() const {
     return loss_points_;
   }

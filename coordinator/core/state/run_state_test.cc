@@ -39,6 +39,29 @@ class RunStateTest : public testing::Test {
   RunState state_;
 };
 
+TEST_F(RunStateTest, KnowsTheNewestLossAndAFailureThatIsNewer) {
+  const auto fail = [&](int64_t version) {
+    storage::v1::Record record;
+    v1::Evaluation& evaluation =
+        *record.mutable_evaluated()->mutable_evaluation();
+    evaluation.set_version(version);
+    evaluation.set_failure("the held-out loss is nan");
+    Apply(record);
+  };
+  fail(1);
+  EXPECT_EQ(state_.newest_evaluation(), nullptr);
+  EXPECT_EQ(state_.newest_failed_evaluation()->version(), 1);
+  Evaluate(3);
+  fail(2);  // It comes late.
+  EXPECT_TRUE(state_.IsEvaluated(2));
+  EXPECT_EQ(state_.newest_evaluation()->version(), 3);
+  EXPECT_EQ(state_.newest_failed_evaluation(), nullptr);
+  fail(4);
+  EXPECT_EQ(state_.newest_evaluation()->version(), 3);
+  EXPECT_EQ(state_.newest_failed_evaluation()->version(), 4);
+  EXPECT_EQ(state_.evaluation_points().size(), 1u);
+}
+
 TEST_F(RunStateTest, KnowsTheNewestEvaluationsAndCountsOlderOnesAsMade) {
   const auto max = static_cast<int64_t>(kEvaluationsMax);
   // Every tenth version, the first two in reverse order.

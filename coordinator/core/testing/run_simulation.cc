@@ -188,11 +188,13 @@ absl::Status RunSimulation::Heartbeat(const std::string& island_id) {
 }
 
 absl::Status RunSimulation::Evaluate(const std::string& island_id,
-                                     int64_t version, double loss) {
+                                     int64_t version, double loss,
+                                     const std::string& failure) {
   v1::ReportProgressRequest request;
   v1::Evaluation& evaluation = *request.add_evaluations();
   evaluation.set_version(version);
   evaluation.set_loss(loss);
+  evaluation.set_failure(failure);
   const absl::Status status =
       machine_->Step(event::Progress{Credentials(island_id), request}, now_)
           .status();

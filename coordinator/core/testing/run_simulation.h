@@ -48,9 +48,9 @@ class RunSimulation : public ServerDirectory {
   // An operator revokes the island.
   absl::Status Revoke(const std::string& island_id);
   absl::Status Heartbeat(const std::string& island_id);
-  // Reports `loss` for the parameters of `version`.
+  // Reports `loss` for the parameters of `version`, or that it has none.
   absl::Status Evaluate(const std::string& island_id, int64_t version,
-                        double loss);
+                        double loss, const std::string& failure = "");
   // Pushes the island's contribution to the open round of `fragment` to one
   // shard, which reports it. Trains first if there is no contribution for the
   // round. False if the round is not open for the island.

@@ -1,5 +1,6 @@
 #include "server/core/outer_optimizer/outer_optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/status/status.h"
@@ -207,6 +208,31 @@ MadeOptimizer MakeDelayedNesterov(const v1::OuterSpec& spec) {
   return std::make_unique<DelayedNesterov>(spec);
 }
 
+// Elements [begin, begin + count) of `tile`.
+OuterTile Part(const OuterTile& tile, int64_t begin, int64_t count) {
+  const auto move = [begin](auto*& array) {
+    if (array != nullptr) array += begin;
+  };
+  OuterTile part = tile;
+  part.count = count;
+  move(part.gradient);
+  move(part.theta);
+  move(part.old_theta);
+  for (int i = 0; i < OuterOptimizer::kMaxStateCount; ++i) {
+    move(part.state[i]);
+    move(part.old_state[i]);
+  }
+  return part;
+}
+
+void StepBuffer(const OuterOptimizer& optimizer, const OuterTile& t) {
+  BestLoops().sgd(t.count, 1.0f, t.gradient, Theta(t));
+  for (int i = 0; i < optimizer.state_count(); ++i) {
+    const InOut<float> state = State(t, i);
+    if (state.in != state.out) std::copy_n(state.in, t.count, state.out);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<OuterOptimizer>> MakeOuterOptimizer(
@@ -237,6 +263,26 @@ absl::StatusOr<std::unique_ptr<OuterOptimizer>> MakeOuterOptimizer(
       return absl::InvalidArgumentError(
           absl::StrCat("outer.optimizer ", static_cast<int>(spec.optimizer()),
                        " is unknown to this program"));
+  }
+}
+
+void StepBlocks(const OuterOptimizer& optimizer, const RunLayout& layout,
+                int32_t fragment, IndexRange blocks, const OuterTile& tile) {
+  if (!layout.has_buffers(fragment)) return optimizer.Step(tile);
+  int64_t done = 0;
+  for (int64_t begin = blocks.begin; begin < blocks.end;) {
+    const TensorPlace& tensor = layout.BlockTensor(fragment, begin);
+    const int64_t end =
+        std::min(blocks.end, tensor.first_block + tensor.block_count);
+    const int64_t count = layout.BlockElements(fragment, {begin, end}).size();
+    const OuterTile part = Part(tile, done, count);
+    if (tensor.is_buffer) {
+      StepBuffer(optimizer, part);
+    } else {
+      optimizer.Step(part);
+    }
+    done += count;
+    begin = end;
   }
 }
 

@@ -8,6 +8,10 @@
 //
 // Only Delayed Nesterov's step depends on the version. A rule is element-wise:
 // any cut of a fragment into tiles gives the same bits.
+//
+// A buffer (TENSOR_CLASS_BUFFER) has no rule: theta = theta - g, which is the
+// mean of the islands' values, because their outer gradients were taken from
+// theta. Its state keeps the initial values.
 
 #pragma once
 
@@ -17,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "atoll/v1/run.pb.h"
+#include "base/layout/layout.h"
 
 namespace atl::server {
 
@@ -54,5 +59,10 @@ class OuterOptimizer {
 // range or not finite; the message names the field.
 absl::StatusOr<std::unique_ptr<OuterOptimizer>> MakeOuterOptimizer(
     const v1::OuterSpec& spec);
+
+// Steps `tile`, the elements of `blocks` of `fragment`: parameters with
+// `optimizer`, buffers without.
+void StepBlocks(const OuterOptimizer& optimizer, const RunLayout& layout,
+                int32_t fragment, IndexRange blocks, const OuterTile& tile);
 
 }  // namespace atl::server

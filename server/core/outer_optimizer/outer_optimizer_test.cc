@@ -1,13 +1,17 @@
 #include "server/core/outer_optimizer/outer_optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <limits>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/codec/block_grid.h"
 #include "gtest/gtest.h"
 #include "server/kernels/outer_steps.h"
 
@@ -201,6 +205,138 @@ TEST(OuterOptimizerTest, EachKindTakesItsOwnStep) {
     EXPECT_EQ(element.theta, expected.theta) << optimizer->name();
     for (int i = 0; i < optimizer->state_count(); ++i) {
       EXPECT_EQ(element.state[i], expected.state[i]) << optimizer->name();
+    }
+  }
+}
+
+// --- Buffers -----------------------------------------------------------------
+
+// Two weights, and between them a buffer of two blocks; one fragment.
+v1::Layout LayoutWith(v1::TensorClass tensor_class) {
+  v1::Layout layout;
+  layout.set_fragment_count(1);
+  const int64_t sizes[] = {100, codec::kBlockElements + 3, 50};
+  for (int i = 0; i < 3; ++i) {
+    v1::TensorSpec& tensor = *layout.add_tensors();
+    tensor.set_name("t" + std::to_string(i));
+    tensor.add_shape(sizes[i]);
+    tensor.set_dtype(v1::DATA_TYPE_F32);
+    tensor.set_tensor_class(i == 1 ? tensor_class : v1::TENSOR_CLASS_MATRIX);
+    tensor.mutable_init()->set_kind(v1::INIT_KIND_CONSTANT);
+  }
+  return layout;
+}
+
+// The arrays of a fragment, stepped in tiles of two blocks.
+class Fragment {
+ public:
+  Fragment(const v1::OuterSpec& spec, const RunLayout& layout,
+           const std::vector<float>& theta)
+      : optimizer_(*MakeOuterOptimizer(spec)),
+        layout_(layout),
+        theta_(theta),
+        made_(theta.size()) {
+    for (int i = 0; i < 2; ++i) {
+      state_[i].assign(theta.size(), i < optimizer_->state_count()
+                                         ? optimizer_->initial_state(i)
+                                         : 0.0f);
+      made_state_[i].resize(theta.size());
+    }
+  }
+
+  // In place, or into other arrays that the old ones are then exchanged for.
+  void Step(int64_t version, const std::vector<float>& gradient,
+            bool in_place) {
+    const int64_t end = layout_.fragment_block_count(0);
+    for (int64_t begin = 0; begin < end; begin += 2) {
+      const IndexRange blocks = {begin, std::min(begin + 2, end)};
+      const IndexRange elements = layout_.BlockElements(0, blocks);
+      OuterTile tile;
+      tile.count = elements.size();
+      tile.version = version;
+      tile.gradient = gradient.data() + elements.begin;
+      tile.theta = (in_place ? theta_ : made_).data() + elements.begin;
+      if (!in_place) tile.old_theta = theta_.data() + elements.begin;
+      for (int i = 0; i < optimizer_->state_count(); ++i) {
+        tile.state[i] =
+            (in_place ? state_[i] : made_state_[i]).data() + elements.begin;
+        if (!in_place) tile.old_state[i] = state_[i].data() + elements.begin;
+      }
+      StepBlocks(*optimizer_, layout_, 0, blocks, tile);
+    }
+    if (in_place) return;
+    theta_.swap(made_);
+    for (int i = 0; i < 2; ++i) state_[i].swap(made_state_[i]);
+  }
+
+  const OuterOptimizer& optimizer() const { return *optimizer_; }
+  const std::vector<float>& theta() const { return theta_; }
+  const std::vector<float>& state(int i) const { return state_[i]; }
+
+ private:
+  const std::unique_ptr<OuterOptimizer> optimizer_;
+  const RunLayout& layout_;
+  std::vector<float> theta_, made_;
+  std::vector<float> state_[2], made_state_[2];
+};
+
+// Three islands observe variances, and each round merges them with unequal
+// weights. The reference is their mean in f64.
+TEST(OuterOptimizerTest, ABufferIsTheMeanOfTheIslandsWithEveryOptimizer) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  const RunLayout layout =
+      *RunLayout::Create(LayoutWith(v1::TENSOR_CLASS_BUFFER));
+  const RunLayout plain =
+      *RunLayout::Create(LayoutWith(v1::TENSOR_CLASS_VECTOR));
+  const IndexRange buffer = layout.BlockElements(0, {1, 3});
+  const float weights[] = {0.5f, 0.3125f, 0.1875f};
+  std::vector<v1::OuterOptimizerKind> kinds(std::begin(kAll), std::end(kAll));
+  kinds.push_back(v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV);
+  for (const auto kind : kinds) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    const v1::OuterSpec spec = MakeSpec(kind);
+    const std::vector<float> first(layout.element_count(), 1.0f);
+    Fragment fragment(spec, layout, first);
+    Fragment without(spec, plain, first);
+    bool is_negative_without = false;
+    for (int64_t version = 0; version < 6; ++version) {
+      std::vector<float> gradient(first.size());
+      std::vector<double> mean(first.size());
+      for (int64_t i = 0; i < gradient.size(); ++i) {
+        const float old = fragment.theta()[i];
+        for (const float weight : weights) {
+          // A variance falls by a tenth a step towards a smaller one.
+          const float local =
+              0.1f * old + 0.01f * std::abs(normal(random));
+          gradient[i] += weight * (old - local);
+          mean[i] += static_cast<double>(weight) * local;
+        }
+      }
+      const bool in_place = version % 2 == 1;
+      fragment.Step(version, gradient, in_place);
+      without.Step(version, gradient, in_place);
+      for (int64_t i = 0; i < gradient.size(); ++i) {
+        const float theta = fragment.theta()[i];
+        if (i >= buffer.begin && i < buffer.end) {
+          ASSERT_NEAR(theta, mean[i], 1e-6) << kind << " " << i;
+          ASSERT_GT(theta, 0) << kind << " " << i;
+          is_negative_without |= without.theta()[i] < 0;
+          for (int s = 0; s < fragment.optimizer().state_count(); ++s) {
+            ASSERT_EQ(fragment.state(s)[i],
+                      fragment.optimizer().initial_state(s));
+          }
+        } else {
+          ASSERT_EQ(theta, without.theta()[i]) << kind << " " << i;
+          for (int s = 0; s < fragment.optimizer().state_count(); ++s) {
+            ASSERT_EQ(fragment.state(s)[i], without.state(s)[i]);
+          }
+        }
+      }
+    }
+    if (kind == v1::OUTER_OPTIMIZER_KIND_NESTEROV) {
+      EXPECT_TRUE(is_negative_without) << "the control";
     }
   }
 }

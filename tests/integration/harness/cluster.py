@@ -36,6 +36,8 @@ JOINING, READY, LOST, LEFT, REMOVED, READMITTED = 1, 2, 3, 4, 5, 6
 # Trainers of start_trainer_island: the program and its arguments.
 NUMPY_TRAINER = ("tests/integration/harness/numpy_trainer.py", "run",
                  "{socket}", "{directory}")
+VARIANCE_TRAINER = ("tests/integration/harness/variance_trainer.py", "run",
+                    "{socket}", "{directory}")
 STDLIB_TRAINER = ("tests/conformance/stdlib_trainer.py", "{socket}",
                   "{directory}")
 

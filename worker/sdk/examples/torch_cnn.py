@@ -21,7 +21,6 @@ def make_model():
 
 class Stripes:
     """Batches of noisy stripes; the class is their direction."""
-
     def __init__(self, seed):
         self.seed, self.position = seed << 32, 0
 
@@ -58,8 +57,8 @@ def join(address, island_id, device):
         return loss.item(), BATCH
 
     with atoll.Island(address, run=RUN, island_id=island_id, model=model,
-                      state={"optimizer": optimizer, "loader": loader},
-                      evaluate=evaluate) as island:
+                      buffers="average", evaluate=evaluate, state={
+                          "optimizer": optimizer, "loader": loader}) as island:
         for x, y in ((x.to(device), y.to(device)) for x, y in loader):
             loss = nn.functional.cross_entropy(model(x), y)
             loss.backward()
@@ -73,8 +72,9 @@ def join(address, island_id, device):
 if __name__ == "__main__":
     (command, *names), device = torch_device.parse(__doc__)
     if command == "create":
-        atoll.create_run(RUN, make_model(), coordinator=names[0],
-                         schedule={"round_count": 20, "inner_step_count": 10,
-                                   "island_count_min": 2, "min_quorum": 1})
+        atoll.create_run(
+            RUN, make_model(), coordinator=names[0], buffers="average",
+            schedule={"round_count": 20, "inner_step_count": 10,
+                      "island_count_min": 2, "min_quorum": 1})
     else:
         join(*names, device)

@@ -163,6 +163,20 @@ class CreateRunTest(cases.FolderCase):
         with self.assertRaisesRegex(atoll.Error, "has no effect"):
             self.create(first_values={"w": ("normal", 1)}, import_values=True)
 
+    def test_buffers_are_a_class_of_their_own(self):
+        arrays = {"w": np.zeros((3, 2)), "mean": np.zeros(2),
+                  "variance": np.ones(2)}
+        self.assertEqual(
+            [row["class"] for row in self.layout(
+                arrays=arrays, buffers=["variance", "mean"])],
+            ["matrix", "buffer", "buffer"])
+        self.assertEqual([row["class"] for row in self.layout(arrays=arrays)],
+                         ["matrix", "vector", "vector"])
+        with self.assertRaisesRegex(atoll.Error, "names var, which is no"):
+            self.create(arrays=arrays, buffers=["var"])
+        with self.assertRaisesRegex(atoll.Error, "a list of their names"):
+            self.create(arrays=arrays, buffers="average")
+
     def test_a_meta_device_has_names_and_shapes_only(self):
         def tensors(*names):
             return {name: _layout.Tensor(shape, None, "matrix")
@@ -185,7 +199,7 @@ class CreateRunTest(cases.FolderCase):
             arrays = {"t%d" % i: np.zeros(generator.choice([1, 5, 1000]))
                       for i in range(count)}
             rows = _layout.tensors_json(
-                _layout.of_arrays(arrays), fragments, None)
+                _layout.of_arrays(arrays, "local"), fragments, None)
             got = [row["fragment"] for row in rows["tensors"]]
             self.assertEqual(got, sorted(got))
             self.assertEqual(set(got), set(range(fragments)))

@@ -386,6 +386,11 @@ class ParametersTest(TorchCase):
             peer.end()
 
         model = Tied()
+        self.assertEqual(
+            [name for name, tensor in _layout.of_module(
+                model, "average", None).items()
+             if tensor.tensor_class == "buffer"],
+            ["norm.running_mean", "norm.running_var"])
         with self.exchange(script), self.island(model=model,
                                                 buffers="average") as island:
             self.assertEqual(model.norm.running_mean.tolist(), [0.5] * 4)

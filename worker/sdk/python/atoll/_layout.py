@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Collection, Mapping, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from . import _torch
 from ._module import shared_tensors
 from .errors import Error
 
-CLASSES = ("matrix", "embedding", "vector")
+CLASSES = ("matrix", "embedding", "vector", "buffer")
 INIT_KINDS = ("normal", "constant")
 
 
@@ -27,8 +27,20 @@ class Tensor(NamedTuple):
     tensor_class: str
 
 
-def of_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+def of_arrays(arrays: Mapping[str, np.ndarray],
+              buffers: str | Collection[str]) -> dict[str, Tensor]:
+    """`buffers`: the names of arrays that no optimizer steps; "local": none."""
+    if buffers == "local":
+        buffers = ()
+    if isinstance(buffers, str):
+        raise Error("buffers is %r; with arrays give a list of their names" %
+                    buffers, code="INVALID_ARGUMENT")
+    unknown = sorted(set(buffers) - set(arrays))
+    if unknown:
+        raise Error("buffers names %s, which is no array" % unknown[0],
+                    code="INVALID_ARGUMENT")
     return {name: Tensor(np.shape(array), np.asarray(array, dtype="<f4"),
+                         "buffer" if name in buffers else
                          "matrix" if np.ndim(array) > 1 else "vector")
             for name, array in arrays.items()}
 
@@ -37,6 +49,7 @@ def of_module(model: Any, buffers: str, names: Any) -> dict[str, Tensor]:
     torch = _torch.loaded()
     embeddings = {id(m.weight) for m in model.modules()
                   if isinstance(m, torch.nn.Embedding)}
+    averaged = {id(b) for b in model.buffers()}
     tensors = {}
     for name, tensor in shared_tensors(model, buffers, names,
                                        may_be_meta=True).items():
@@ -44,6 +57,7 @@ def of_module(model: Any, buffers: str, names: Any) -> dict[str, Tensor]:
         values = (None if tensor.is_meta else
                   tensor.detach().to("cpu", torch.float32).numpy())
         tensors[name] = Tensor(tuple(tensor.shape), values,
+                               "buffer" if id(tensor) in averaged else
                                "embedding" if id(tensor) in embeddings else
                                "matrix" if tensor.ndim > 1 else "vector")
     return tensors

@@ -7,7 +7,7 @@ import logging
 import os
 import subprocess
 import tempfile
-from typing import Any, Mapping
+from typing import Any, Collection, Mapping
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def create_run(run_id: str, model: Any = None, *,
                arrays: Mapping[str, Any] | None = None,
                preset: str = "diloco", coordinator: str | None = None,
                server_count: int = 1, fragments: int = 1,
-               buffers: str = "local", names: Any = None,
+               buffers: str | Collection[str] = "local", names: Any = None,
                first_values: Mapping[str, tuple[str, float]] | None = None,
                import_values: bool | None = None,
                sequence_length: int | None = None,
@@ -44,7 +44,10 @@ def create_run(run_id: str, model: Any = None, *,
       coordinator: HOST:PORT; default: ATOLL_COORDINATOR, or this machine.
       server_count: Parameter servers that hold the run.
       fragments: Parts of the model that synchronize one at a time.
-      buffers: As in Island: "average" makes them tensors of the run.
+      buffers: As in Island: "average" makes them tensors of the run. With
+        `arrays`: the names of those that no optimizer steps. The run's outer
+        optimizer does not step them either: each becomes the mean of the
+        islands' values. Needs exchange "f32" up and down, and no async run.
       names: As in Island.
       first_values: Formulas instead of the values: {tensor: ("normal", standard
         deviation) or ("constant", value)}. If one is left out, a tensor of equal
@@ -67,7 +70,7 @@ def create_run(run_id: str, model: Any = None, *,
     """
     if (model is None) == (arrays is None):
         raise Error("give model or arrays", code="INVALID_ARGUMENT")
-    tensors = (_layout.of_arrays(arrays) if arrays is not None else
+    tensors = (_layout.of_arrays(arrays, buffers) if arrays is not None else
                _layout.of_module(model, buffers, names))
     if import_values is None:
         import_values = first_values is None and any(
