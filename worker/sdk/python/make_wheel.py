@@ -37,6 +37,7 @@ Generator: atoll
 Root-Is-Purelib: true
 Tag: py3-none-any
 """
+_V1 = '"""The API: messages and stubs. They need the extra `api`."""\n'
 
 
 def _name(path):
@@ -51,6 +52,8 @@ def package_files(paths):
     for path in set(paths).difference(protos):
         with open(path, "rb") as file:
             files[_name(path)] = file.read()
+    if protos:
+        files["atoll/v1/__init__.py"] = _V1.encode()
     with tempfile.TemporaryDirectory() as folder:
         _generate(protos, folder)
         for found, _, names in os.walk(folder):
