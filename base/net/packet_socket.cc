@@ -1,5 +1,6 @@
 #include "base/net/packet_socket.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/io/files.h"
@@ -20,15 +22,36 @@
 namespace atl::net {
 namespace {
 
-absl::StatusOr<sockaddr_un> MakeAddress(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "socket path \"", path, "\" must have 1 to ",
-        sizeof(address.sun_path) - 1, " bytes: choose a shorter directory"));
+// The address of a path. A long path does not fit: the address then names the
+// socket in its directory, which `directory` holds open.
+struct Address {
+  sockaddr_un socket = {};
+  UniqueFd directory;
+
+  const sockaddr* get() const {
+    return reinterpret_cast<const sockaddr*>(&socket);
   }
-  std::memcpy(address.sun_path, path.data(), path.size());
+};
+
+absl::StatusOr<Address> MakeAddress(const std::string& path) {
+  Address address;
+  address.socket.sun_family = AF_UNIX;
+  constexpr size_t kBytes = sizeof(address.socket.sun_path);
+  std::string short_path = path;
+  if (path.size() >= kBytes) {
+    const std::string directory = ParentDirectory(path);
+    address.directory = UniqueFd(
+        ::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!address.directory.valid()) return ErrnoToStatus(errno, directory);
+    short_path = absl::StrCat("/proc/self/fd/", address.directory.get(), "/",
+                              path.substr(path.rfind('/') + 1));
+  }
+  if (path.empty() || short_path.size() >= kBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "socket path \"", path,
+        "\" needs a name of 1 to 80 bytes: choose a shorter one"));
+  }
+  std::memcpy(address.socket.sun_path, short_path.data(), short_path.size());
   return address;
 }
 
@@ -49,7 +72,7 @@ absl::Status CheckDirectory(const std::string& path) {
 }
 
 // Removes a socket on which no process listens.
-absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
+absl::Status RemoveStale(const std::string& path, const Address& address) {
   struct stat found = {};
   if (::lstat(path.c_str(), &found) != 0) return absl::OkStatus();
   if (!S_ISSOCK(found.st_mode)) {
@@ -57,8 +80,7 @@ absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
         absl::StrCat(path, " exists and is no socket: choose another path"));
   }
   ASSIGN_OR_RETURN(const UniqueFd probe, MakeSocket());
-  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
-                sizeof(address)) == 0) {
+  if (::connect(probe.get(), address.get(), sizeof(address.socket)) == 0) {
     return absl::AlreadyExistsError(
         absl::StrCat("another process listens at ", path,
                      ": end it, or choose another path"));
@@ -100,10 +122,9 @@ void CloseReceived(msghdr& header) {
 }  // namespace
 
 absl::StatusOr<PacketSocket> PacketSocket::Connect(const std::string& path) {
-  ASSIGN_OR_RETURN(const sockaddr_un address, MakeAddress(path));
+  ASSIGN_OR_RETURN(const Address address, MakeAddress(path));
   ASSIGN_OR_RETURN(UniqueFd fd, MakeSocket());
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
-                sizeof(address)) != 0) {
+  if (::connect(fd.get(), address.get(), sizeof(address.socket)) != 0) {
     if (errno == ECONNREFUSED) {
       return absl::UnavailableError(absl::StrCat(path, " has no listener"));
     }
@@ -168,14 +189,13 @@ absl::StatusOr<std::string> PacketSocket::Receive() {
 
 absl::StatusOr<std::unique_ptr<PacketListener>> PacketListener::Listen(
     const std::string& path) {
-  ASSIGN_OR_RETURN(const sockaddr_un address, MakeAddress(path));
+  ASSIGN_OR_RETURN(const Address address, MakeAddress(path));
   RETURN_IF_ERROR(CheckDirectory(path));
   RETURN_IF_ERROR(RemoveStale(path, address));
   ASSIGN_OR_RETURN(UniqueFd fd, MakeSocket());
   // The mode holds from the first moment; this runs before other threads.
   const mode_t mask = ::umask(0177);
-  const int bound = ::bind(
-      fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  const int bound = ::bind(fd.get(), address.get(), sizeof(address.socket));
   const int error = errno;
   ::umask(mask);
   if (bound != 0) return ErrnoToStatus(error, path);

@@ -49,8 +49,8 @@ class PacketSocket {
 class PacketListener {
  public:
   // Replaces a socket of a process that is gone. ALREADY_EXISTS: another
-  // program uses it, or the path is no socket. INVALID_ARGUMENT: the path
-  // is too long for a socket. FAILED_PRECONDITION: its directory is
+  // program uses it, or the path is no socket. INVALID_ARGUMENT: the path is
+  // long, and so is its last name. FAILED_PRECONDITION: its directory is
   // another user's. Others: of the file system.
   static absl::StatusOr<std::unique_ptr<PacketListener>> Listen(
       const std::string& path);

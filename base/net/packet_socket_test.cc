@@ -52,6 +52,30 @@ TEST_F(PacketListenerTest, ReplacesOnlyASocketThatNobodyHas) {
   }
 }
 
+TEST_F(PacketListenerTest, APathMayBeLongerThanASockets) {
+  const std::string folder = folder_ + "/" + std::string(200, 'd');
+  std::filesystem::create_directory(folder);
+  path_ = folder + "/trainer.sock";
+  EXPECT_EQ(PacketSocket::Connect(path_).status().code(),
+            absl::StatusCode::kNotFound);
+  for (int i = 0; i < 2; ++i) {
+    auto listener = PacketListener::Listen(path_);
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    EXPECT_EQ(PacketListener::Listen(path_).status().code(),
+              absl::StatusCode::kAlreadyExists);
+    const auto socket = PacketSocket::Connect(path_);
+    EXPECT_TRUE(socket.ok()) << socket.status();
+    listener->reset();
+    EXPECT_FALSE(std::filesystem::exists(path_));
+  }
+  EXPECT_EQ(PacketListener::Listen(folder + "/" + std::string(120, 's'))
+                .status()
+                .code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PacketListener::Listen("").status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(PacketListenerTest, LeavesASocketThatTookItsPath) {
   auto listener = PacketListener::Listen(path_);
   ASSERT_TRUE(listener.ok());

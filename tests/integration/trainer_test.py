@@ -15,6 +15,7 @@ import numpy
 from harness import arithmetic
 from harness import cases
 from harness import cluster as cluster_module
+from harness import model_files
 from harness import numpy_trainer
 from harness.numpy_trainer import atoll
 from harness import processes
@@ -151,6 +152,92 @@ class TrainerTest(cluster_module.IntegrationTest):
                 self.assertNotEqual(cluster.processes["island-0"].wait(), 0)
                 self.assertEqual(cluster.rounds(), [])
                 cluster.close()
+
+    def create_with(self, arrays):
+        self.cluster.start_service()
+        with mock.patch.dict(os.environ, {
+                "ATOLL_BINARY": processes.binary(processes.CLI)}):
+            atoll.create_run(
+                "run", arrays=arrays, server_count=1,
+                coordinator=self.cluster.coordinator_address,
+                schedule={"round_count": 1})
+
+    def template(self, name, tensors, weights="model.safetensors"):
+        folder = os.path.join(self.cluster.directory, name)
+        os.mkdir(folder)
+        with open(os.path.join(folder, weights), "wb") as file:
+            file.write(model_files.encode(tensors))
+        with open(os.path.join(folder, "config.json"), "w",
+                  encoding="ascii") as file:
+            file.write('{"of": "a person"}')
+        return folder
+
+    def export(self, name, template, check=0):
+        folder = os.path.join(self.cluster.directory, name)
+        done = self.cluster.run_cli("run", "export", "run", folder,
+                                    "--template", template, "-o", "json",
+                                    check=check)
+        return folder, json.loads(done.stdout)
+
+    def test_an_export_from_a_template_has_all_of_its_tensors(self):
+        generator = numpy.random.default_rng(cases.seed())
+
+        def drawn(*shape):
+            return generator.standard_normal(shape, "f4")
+
+        def f32(array):
+            return ("F32", list(array.shape), array.tobytes())
+
+        def bf16(array):
+            bits = array.view("<u4")
+            bits = (bits + 0x7fff + (bits >> 16 & 1)) >> 16
+            return ("BF16", list(array.shape), bits.astype("<u2").tobytes())
+
+        new = {"embed.weight": drawn(30, 7), "_ue5_.bias": drawn(7)}
+        self.create_with(new)
+        old, frozen = drawn(30, 7), drawn(30, 7)
+        count = ("I64", [], numpy.int64(3).tobytes())
+        template = self.template("template", {
+            "lm_head.weight": bf16(old), "embed.weight": bf16(old),
+            "frozen.weight": bf16(frozen), "å.bias": f32(drawn(7)),
+            "norm.count": count})
+        folder, answer = self.export("model", template)
+        self.assertEqual(model_files.read(folder), {
+            "lm_head.weight": bf16(new["embed.weight"]),
+            "embed.weight": bf16(new["embed.weight"]),
+            "frozen.weight": bf16(frozen), "å.bias": f32(new["_ue5_.bias"]),
+            "norm.count": count})
+        self.assertEqual(answer["data"]["template"], {
+            "filled_count": 2, "kept_count": 2, "left_out": [],
+            "tied": ["lm_head.weight = embed.weight"]})
+        with open(os.path.join(folder, "config.json"),
+                  encoding="ascii") as file:
+            self.assertEqual(file.read(), '{"of": "a person"}')
+        # Another model is refused before anything is written.
+        other = self.template("other", {"embed.weight": f32(old)})
+        folder, answer = self.export("none", other, check=4)
+        self.assertIn("_ue5_.bias", answer["error"]["message"])
+        self.assertFalse(os.path.exists(folder))
+
+    def test_an_export_of_an_adapter_has_the_adapters_files(self):
+        generator = numpy.random.default_rng(cases.seed())
+        prefix = "base_model.model.h.0."
+        shapes = {"lora_A": (2, 7), "lora_B": (30, 2)}
+        new = {key: generator.standard_normal(shape, "f4")
+               for key, shape in shapes.items()}
+        self.create_with({"%s%s.default.weight" % (prefix, key): array
+                          for key, array in new.items()})
+        template = self.template("template", {
+            "%s%s.weight" % (prefix, key): ("F32", list(shape), bytes(
+                4 * shape[0] * shape[1])) for key, shape in shapes.items()},
+            weights="adapter_model.safetensors")
+        folder, _ = self.export("adapter", template)
+        self.assertEqual(sorted(os.listdir(folder)), [
+            "adapter_model.safetensors", "config.json", "manifest.json"])
+        self.assertEqual(model_files.read(folder, "adapter_model"), {
+            "%s%s.weight" % (prefix, key): ("F32", list(array.shape),
+                                            array.tobytes())
+            for key, array in new.items()})
 
     def test_at_the_end_trainers_have_the_runs_parameters(self):
         for index, changes in enumerate(((), (STREAMING, ENCODED))):

@@ -222,6 +222,7 @@ absl::StatusOr<ExportedModel> ExportModel(
   CheckpointOptions write;
   write.weight_file_bytes_max = options.weight_file_bytes_max;
   write.replaces_other = options.replaces_other;
+  write.template_directory = options.template_directory;
   write.stop = options.stop;
   ASSIGN_OR_RETURN(
       const std::unique_ptr<CheckpointWriter> writer,
@@ -264,6 +265,7 @@ absl::StatusOr<ExportedModel> ExportModel(
   ExportedModel exported;
   exported.parameters_sha256 = files.parameters_sha256;
   exported.size_bytes = files.size_bytes;
+  exported.template_use = files.template_use;
   exported.received_bytes = client.counters().received_payload_bytes;
   return exported;
 }

@@ -62,6 +62,7 @@ struct ExportedModel {
   std::string parameters_sha256;
   int64_t size_bytes = 0;
   int64_t received_bytes = 0;  // Payload pulled.
+  TemplateUse template_use;    // Empty without a template.
 };
 
 struct ExportModelOptions {
@@ -70,6 +71,7 @@ struct ExportModelOptions {
   bool replaces_other = false;  // As CheckpointOptions.
   // Longest weight file; a larger model gets several files and an index.
   int64_t weight_file_bytes_max = kWeightFileBytesMax;
+  std::string template_directory;  // As CheckpointOptions.
   // Longest time without progress: a slow link may take hours.
   absl::Duration idle_max = absl::Minutes(1);
   std::stop_token stop;

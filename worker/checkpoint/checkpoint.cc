@@ -11,7 +11,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "base/codec/sha256.h"
 #include "base/io/files.h"
 #include "base/layout/digest.h"
@@ -65,10 +64,6 @@ absl::StatusOr<std::optional<CheckpointManifest>> ReadManifest(
 
 using WeightFiles = std::vector<std::unique_ptr<WeightFile>>;
 
-std::string ShapeText(absl::Span<const int64_t> shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
-}
-
 // The layout's tensors by their name in a file.
 class TensorNames {
  public:
@@ -102,15 +97,6 @@ class TensorNames {
   std::map<std::string, const v1::TensorSpec *> tensors_;
 };
 
-// A layout has no scalars: [1] stands for [].
-bool HasShape(const SafetensorsEntry &entry, const v1::TensorSpec &tensor) {
-  if (entry.shape.empty()) {
-    return tensor.shape_size() == 1 && tensor.shape(0) == 1;
-  }
-  return std::equal(tensor.shape().begin(), tensor.shape().end(),
-                    entry.shape.begin(), entry.shape.end());
-}
-
 // Checks that the files hold the layout's tensors, each once, in its shape.
 absl::Status CheckTensors(const std::string &directory,
                           const WeightFiles &files, const v1::Layout &layout,
@@ -141,7 +127,7 @@ absl::Status CheckTensors(const std::string &directory,
                                   ": convert it to F32, BF16 or F16"));
       }
       const v1::TensorSpec &tensor = *found;
-      if (!HasShape(entry, tensor)) {
+      if (!HasShape(entry, tensor.shape())) {
         return wrong(absl::StrCat(
             "has shape ", ShapeText(entry.shape), ", but this model needs ",
             ShapeText(tensor.shape()), ": give a model of the same sizes"));
@@ -167,15 +153,25 @@ absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Open(
   ASSIGN_OR_RETURN(RunLayout run_layout, RunLayout::Create(layout));
   std::unique_ptr<CheckpointWriter> writer(new CheckpointWriter(
       model, layout, source, options, std::move(run_layout)));
-  writer->ranges_ = CutWeights(layout, options.weight_file_bytes_max);
   ExportDirectoryOptions target;
-  for (const WeightRange &range : writer->ranges_) {
-    target.names.push_back(range.name);
-  }
-  if (writer->ranges_.size() > 1) target.names.push_back(kWeightIndexName);
-  if (!IsExternal(model)) {
-    target.names.push_back(kConfigName);
-    target.names.push_back(kGenerationConfigName);
+  if (!options.template_directory.empty()) {
+    RETURN_IF_ERROR(
+        ReadManifest(file_system, options.template_directory).status());
+    ASSIGN_OR_RETURN(
+        writer->template_,
+        ModelTemplate::Open(file_system, options.template_directory, layout,
+                            options.stop));
+    target.names = writer->template_->names();
+  } else {
+    writer->ranges_ = CutWeights(layout, options.weight_file_bytes_max);
+    for (const WeightRange &range : writer->ranges_) {
+      target.names.push_back(range.name);
+    }
+    if (writer->ranges_.size() > 1) target.names.push_back(kWeightIndexName);
+    if (!IsExternal(model)) {
+      target.names.push_back(kConfigName);
+      target.names.push_back(kGenerationConfigName);
+    }
   }
   target.source = source;
   target.replaces_other = options.replaces_other;
@@ -213,12 +209,13 @@ std::vector<CheckpointWriter::WeightRange> CheckpointWriter::CutWeights(
 
 // Writes a file, and hashes it meanwhile.
 absl::Status CheckpointWriter::WriteFile(
-    const std::string &name, absl::Span<const absl::string_view> pieces) {
+    const std::string &name,
+    const std::function<absl::Status(const Append &)> &write) {
   ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file,
                    directory_->Create(name));
   codec::Sha256 sha;
   int64_t size_bytes = 0;
-  for (absl::string_view bytes : pieces) {
+  RETURN_IF_ERROR(write([&](absl::string_view bytes) -> absl::Status {
     while (!bytes.empty()) {
       if (options_.stop.stop_requested()) {
         return absl::CancelledError("stopped");
@@ -230,7 +227,8 @@ absl::Status CheckpointWriter::WriteFile(
       size_bytes += static_cast<int64_t>(piece.size());
       bytes.remove_prefix(piece.size());
     }
-  }
+    return absl::OkStatus();
+  }));
   RETURN_IF_ERROR(file->Sync());
   manifest_.files.push_back({name, size_bytes, codec::ToHex(sha.Finish())});
   return absl::OkStatus();
@@ -238,7 +236,8 @@ absl::Status CheckpointWriter::WriteFile(
 
 absl::Status CheckpointWriter::WriteText(const std::string &name,
                                          absl::string_view text) {
-  return WriteFile(name, absl::MakeConstSpan(&text, 1));
+  return WriteFile(name,
+                   [&](const Append &append) { return append(text); });
 }
 
 absl::Status CheckpointWriter::WriteWeights(
@@ -257,8 +256,11 @@ absl::Status CheckpointWriter::WriteWeights(
     }
     const std::string preamble = SafetensorsPreamble(entries);
     RETURN_IF_ERROR(WriteFile(
-        range.name,
-        {preamble, AsBytes(parameters.subspan(offset, range.element_count))}));
+        range.name, [&](const Append &append) -> absl::Status {
+          RETURN_IF_ERROR(append(preamble));
+          return append(
+              AsBytes(parameters.subspan(offset, range.element_count)));
+        }));
     offset += range.element_count;
   }
   if (ranges_.size() == 1) return absl::OkStatus();
@@ -269,14 +271,21 @@ absl::Status CheckpointWriter::WriteWeights(
 }
 
 absl::Status CheckpointWriter::WriteAll(absl::Span<const float> parameters) {
-  RETURN_IF_ERROR(WriteWeights(parameters));
-  if (!IsExternal(model_)) {
-    RETURN_IF_ERROR(WriteText(kConfigName, ModelConfigJson(model_)));
-    RETURN_IF_ERROR(
-        WriteText(kGenerationConfigName, GenerationConfigJson(model_)));
+  if (template_ != nullptr) {
+    for (const std::string &name : template_->names()) {
+      RETURN_IF_ERROR(WriteFile(name, [&](const Append &append) {
+        return template_->Write(name, parameters, append);
+      }));
+    }
   } else {
-    manifest_.architecture = kExternalArchitecture;
+    RETURN_IF_ERROR(WriteWeights(parameters));
+    if (!IsExternal(model_)) {
+      RETURN_IF_ERROR(WriteText(kConfigName, ModelConfigJson(model_)));
+      RETURN_IF_ERROR(
+          WriteText(kGenerationConfigName, GenerationConfigJson(model_)));
+    }
   }
+  if (IsExternal(model_)) manifest_.architecture = kExternalArchitecture;
   manifest_.layout_fingerprint =
       absl::StrFormat("%016x", run_layout_.fingerprint());
   manifest_.element_count = run_layout_.element_count();
@@ -297,6 +306,7 @@ absl::StatusOr<CheckpointFiles> CheckpointWriter::Write(
   for (const CheckpointManifest::File &file : manifest_.files) {
     written.size_bytes += file.size_bytes;
   }
+  if (template_ != nullptr) written.template_use = template_->use();
   return written;
 }
 

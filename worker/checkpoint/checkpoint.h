@@ -9,6 +9,9 @@
 //   generation_config.json
 //   manifest.json           its source, and length and SHA-256 of each file
 //
+// With a template (model_template.h) the files are the template's, with the
+// run's values, and manifest.json.
+//
 // Other files in the directory stay (export_directory.h). Reads and writes
 // stream the parameters, without a second copy.
 //
@@ -17,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -30,12 +34,14 @@
 #include "base/layout/layout.h"
 #include "worker/checkpoint/checkpoint_manifest.h"
 #include "worker/checkpoint/export_directory.h"
+#include "worker/checkpoint/model_template.h"
 
 namespace atl::worker {
 
 struct CheckpointFiles {
   std::string parameters_sha256;  // As ParametersSha256.
   int64_t size_bytes = 0;         // Sum over all files.
+  TemplateUse template_use;       // Empty without a template.
 };
 
 // Default longest weight file: 5 GB, as in other tools.
@@ -45,6 +51,7 @@ struct CheckpointOptions {
   // Limit for a weight file with more than one tensor; > 0.
   int64_t weight_file_bytes_max = kWeightFileBytesMax;
   bool replaces_other = false;  // As ExportDirectoryOptions.
+  std::string template_directory;  // Empty: no template.
   std::stop_token stop = {};
 };
 
@@ -52,7 +59,8 @@ struct CheckpointOptions {
 class CheckpointWriter {
  public:
   // Takes the directory. `file_system` must outlive the writer. As
-  // ExportDirectory::Open; errors of RunLayout::Create.
+  // ExportDirectory::Open; errors of RunLayout::Create, and of
+  // ModelTemplate::Open.
   static absl::StatusOr<std::unique_ptr<CheckpointWriter>> Open(
       FileSystem &file_system, const std::string &directory,
       const v1::ModelSpec &model, const v1::Layout &layout,
@@ -63,7 +71,7 @@ class CheckpointWriter {
   //
   // RESOURCE_EXHAUSTED: the disk is full; CANCELLED: stopped; neither leaves
   // files behind. ALREADY_EXISTS: another program put a file in the way.
-  // Others: the file system's.
+  // Others: the file system's, and those of ModelTemplate::Write.
   absl::StatusOr<CheckpointFiles> Write(absl::Span<const float> parameters);
 
  private:
@@ -90,14 +98,18 @@ class CheckpointWriter {
   absl::Status WriteAll(absl::Span<const float> parameters);
   absl::Status WriteWeights(absl::Span<const float> parameters);
   absl::Status WriteText(const std::string &name, absl::string_view text);
-  absl::Status WriteFile(const std::string &name,
-                         absl::Span<const absl::string_view> pieces);
+  // Writes a file of the bytes that `write` appends.
+  using Append = ModelTemplate::Append;
+  absl::Status WriteFile(
+      const std::string &name,
+      const std::function<absl::Status(const Append &)> &write);
 
   const v1::ModelSpec model_;
   const v1::Layout layout_;
   const CheckpointOptions options_;
   const RunLayout run_layout_;
   std::vector<WeightRange> ranges_;
+  std::unique_ptr<ModelTemplate> template_;  // Null: none.
   std::unique_ptr<ExportDirectory> directory_;
   CheckpointManifest manifest_;
 };

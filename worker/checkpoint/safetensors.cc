@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -80,6 +81,15 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
 }
 
 }  // namespace
+
+std::string ShapeText(absl::Span<const int64_t> shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+bool HasShape(const SafetensorsEntry& entry, absl::Span<const int64_t> shape) {
+  if (entry.shape.empty()) return shape.size() == 1 && shape[0] == 1;
+  return absl::MakeConstSpan(entry.shape) == shape;
+}
 
 std::string SafetensorsPreamble(std::vector<SafetensorsEntry>& entries) {
   nlohmann::ordered_json json;

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace atl::worker {
 
@@ -31,6 +32,13 @@ struct SafetensorsEntry {
   friend bool operator==(const SafetensorsEntry&,
                          const SafetensorsEntry&) = default;
 };
+
+// For messages: "[2, 3]".
+std::string ShapeText(absl::Span<const int64_t> shape);
+
+// True if `entry` has the shape of a layout's tensor. A layout has no scalars:
+// [1] stands for [].
+bool HasShape(const SafetensorsEntry& entry, absl::Span<const int64_t> shape);
 
 // The file's bytes before the data, for F32 tensors in file order; fills in the
 // offsets from the shapes.

@@ -124,6 +124,13 @@ absl::Status WeightFile::ReadNext(float* values) {
   return absl::OkStatus();
 }
 
+absl::Status WeightFile::Read(int64_t offset, absl::Span<char> out) const {
+  ASSIGN_OR_RETURN(const int64_t got, file_->ReadAt(offset, out));
+  return got == static_cast<int64_t>(out.size())
+             ? absl::OkStatus()
+             : DamagedFile(path_, "it ends too early");
+}
+
 std::string WeightFile::FinishSha256() { return codec::ToHex(sha_.Finish()); }
 
 absl::StatusOr<std::vector<std::string>> ListWeightFiles(

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/codec/sha256.h"
 #include "base/io/file_system.h"
 #include "worker/checkpoint/safetensors.h"
@@ -36,6 +37,12 @@ class WeightFile {
   // float for each element; null skips the tensor. INVALID_ARGUMENT: its dtype
   // is not F32, BF16 or F16. DATA_LOSS: the file ends too early.
   absl::Status ReadNext(float* values);
+
+  // Offset of the first tensor's bytes in the file.
+  int64_t data_begin() const { return data_begin_; }
+  // Reads the bytes from `offset` on, apart from ReadNext and its SHA-256.
+  // DATA_LOSS: the file ends too early. Thread-safe.
+  absl::Status Read(int64_t offset, absl::Span<char> out) const;
 
   // SHA-256 (hex) of the file. Requires: all tensors are read.
   std::string FinishSha256();

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status/status_macros.h"
@@ -45,11 +46,30 @@ absl::Status Export(Context& context, const RunExportOptions& flags) {
   data["parameters_sha256"] = exported.parameters_sha256;
   data["size_bytes"] = exported.size_bytes;
   data["received_bytes"] = exported.received_bytes;
+  const worker::TemplateUse& use = exported.template_use;
+  if (!flags.what.template_directory.empty()) {
+    data["template"] = {{"filled_count", use.filled_count},
+                        {"kept_count", use.kept_count},
+                        {"tied", use.tied},
+                        {"left_out", use.left_out}};
+  }
   Fields fields;
   fields.Add("directory", exported.directory);
   fields.Add("commit", absl::StrCat(exported.commit_seq));
   fields.Add("sha256", exported.parameters_sha256);
   fields.Add("size", FormatBytes(exported.size_bytes));
+  if (!flags.what.template_directory.empty()) {
+    fields.AddText("tensors",
+                   absl::StrCat(use.filled_count, " of the run, ",
+                                use.tied.size(), " tied to one, ",
+                                use.kept_count, " as in the template"));
+    if (!use.tied.empty()) {
+      fields.AddText("tied", absl::StrJoin(use.tied, ", "));
+    }
+    if (!use.left_out.empty()) {
+      fields.AddText("not copied", absl::StrJoin(use.left_out, ", "));
+    }
+  }
   context.output().Print(data, fields.ToString());
   return absl::OkStatus();
 }
@@ -64,7 +84,12 @@ void AddRunExport(flags::Command& app, Context& context) {
       "eval`\n"
       "and `atoll generate`. Of an external model it has only the tensors, "
       "with the\n"
-      "names of the run's list.\n"
+      "names of the run's list. With --template it has the files of a "
+      "directory that\n"
+      "your program saved (save_pretrained of transformers or PEFT, save_file "
+      "of\n"
+      "safetensors), with the run's values: also tied heads, buffers and "
+      "frozen layers.\n"
       "The directory may have other files: they stay. A file in the way is an "
       "error.\n"
       "Example:\n  atoll run export laptop --output model");
@@ -79,6 +104,9 @@ void AddRunExport(flags::Command& app, Context& context) {
   command.Add("--checkpoint", options->checkpoint,
               "Id of a kept checkpoint, e.g. \"final\"; default: the "
               "newest cut");
+  command.Add("--template", options->template_directory,
+              "Directory of a model or an adapter to fill with the run's "
+              "values");
   command
       .Add("--weight-file-mb", options->weight_file_mb_max,
            "Largest weight file in MB; a larger model gets several "

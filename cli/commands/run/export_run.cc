@@ -118,6 +118,7 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
                                  .string();
   export_options.weight_file_bytes_max = options.weight_file_mb_max * 1000000;
   export_options.replaces_other = options.force;
+  export_options.template_directory = options.template_directory;
   absl::StatusOr<worker::ExportedModel> model =
       worker::ExportModel(pinned, *shards, export_options);
   if (GetReason(model.status()) == "EXPORT_DIFFERS") {
@@ -132,6 +133,7 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
   exported.commit_seq = pinned.pin().commit_seq();
   exported.size_bytes = model->size_bytes;
   exported.received_bytes = model->received_bytes;
+  exported.template_use = model->template_use;
   return exported;
 }
 

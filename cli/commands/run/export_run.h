@@ -24,6 +24,8 @@ struct ExportOptions {
   std::string checkpoint;  // Pin to read; empty: pins the newest cut meanwhile.
   int64_t weight_file_mb_max =  // Largest weight file.
       worker::kWeightFileBytesMax / 1000000;
+  // A directory of worker/checkpoint/model_template.h; empty: none.
+  std::string template_directory;
   // Longest time without a byte from the servers.
   absl::Duration patience = absl::Minutes(1);
   std::stop_token stop;
@@ -39,6 +41,7 @@ struct Exported {
   int64_t commit_seq = 0;
   int64_t size_bytes = 0;      // Sum over all files.
   int64_t received_bytes = 0;  // Payload pulled.
+  worker::TemplateUse template_use;
 };
 
 // Pins the cut, reads it, writes the directory and releases the pin.

@@ -6,9 +6,9 @@ import shutil
 import struct
 
 
-def read(directory):
-    """{name: (dtype, shape, bytes)} of model.safetensors, in file order."""
-    with open(os.path.join(directory, "model.safetensors"), "rb") as file:
+def read(directory, name="model"):
+    """{name: (dtype, shape, bytes)} of NAME.safetensors, in file order."""
+    with open(os.path.join(directory, name + ".safetensors"), "rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(length))
         data = file.read()

@@ -39,6 +39,8 @@ if word == "killed":
 if word.startswith("exit"):
     sys.exit(int(word[4:]))
 path = sys.argv[sys.argv.index("--trainer") + 1].removeprefix("unix:")
+os.chdir(os.path.dirname(path))  # The path may be too long for a socket.
+path = os.path.basename(path)
 if os.path.exists(path):
     os.unlink(path)
 
@@ -86,8 +88,8 @@ class ExchangeCase(cases.FolderCase):
             return file.read().splitlines()
 
     def island(self, **options):
-        return atoll.Island("10.0.0.7:7400", run=fake_exchange.RUN,
-                            work_dir=self.path("w"), **options)
+        options.setdefault("work_dir", self.path("w"))
+        return atoll.Island("10.0.0.7:7400", run=fake_exchange.RUN, **options)
 
     def loop(self, **options):
         with self.island(**options) as island:
@@ -109,6 +111,19 @@ class StartTest(ExchangeCase):
             with open(self.path("pid"), encoding="utf-8") as file:
                 os.kill(int(file.read()), 0)
         self.assertFalse(island.step())
+
+    def test_an_island_that_has_ended_keeps_no_region(self):
+        def regions():
+            with open("/proc/self/maps", encoding="utf-8") as file:
+                return file.read().count("memfd:region")
+
+        before = regions()
+        self.plan("whole")
+        with self.island() as island:
+            self.assertGreater(regions(), before)
+            while island.step():
+                pass
+        self.assertLessEqual(regions(), before)
 
     def test_its_output_goes_to_its_log(self):
         self.plan("whole")
@@ -200,9 +215,14 @@ class StartTest(ExchangeCase):
         self.plan("whole")
         self.loop()
 
-    def test_a_path_that_is_too_long_is_refused(self):
+    def test_a_work_dir_may_have_a_long_path(self):
+        self.plan("whole")
+        self.loop(work_dir=self.path("x" * 120))
+
+    def test_a_socket_with_a_long_name_is_refused(self):
+        os.environ["ATOLL_SOCKET"] = self.path("x" * 120)
         with self.assertRaisesRegex(atoll.Error, "PATH_TOO_LONG"):
-            atoll.Island("h:1", run="spring", work_dir=self.path("x" * 120))
+            atoll.Island("h:1", run="spring", work_dir=self.path("w"))
 
 
 class RestartTest(ExchangeCase):

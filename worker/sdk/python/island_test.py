@@ -164,6 +164,25 @@ class LoopTest(IslandCase):
             island.arrays["v"][1] = np.nan
             island.step(loss=float("nan"))
 
+    def test_an_event_names_the_step_whose_loss_was_lost(self):
+        def script(peer):
+            peer.begin(3, 4)
+            self.assertEqual(peer.train(5, step=40)["loss"], "NaN")
+            peer.end()
+
+        events = []
+        with self.exchange(script), self.island(
+                on_event=events.append) as island:
+            island.step(loss=float("nan"))  # Skipped.
+            island.step(loss=1.0)
+            island.step()  # Another rank has the loss.
+            island.arrays["v"][1] = np.nan
+            island.step(loss=float("nan"))
+            island.step(loss=float("nan"))
+        self.assertEqual([(e["step"], e["message"]) for e in events
+                          if e["event"] == "not_finite"],
+                         [(43, "no loss is finite from step 43 on")])
+
     def test_lost_parameters_end_a_train_early(self):
         def script(peer):
             peer.begin(3, 4)
@@ -837,6 +856,7 @@ class SaveTest(IslandCase):
                 gate.clear()
             # The exchange may have died before it recorded the last answer.
             peer.ask("load", save_id=saves[-2][3])
+            self.kept = sorted(os.listdir(self.path("work", "states")))
             peer.end()
 
         with mock.patch.object(store_module.Store, "save", slow), \
@@ -850,7 +870,28 @@ class SaveTest(IslandCase):
     def test_an_elastic_run_saves_every_ten_minutes_in_the_background(self):
         self.elastic(("a", 1, True, ""), ("b", 600, False, "a"),
                      ("c", 602, True, "a"), ("d", 603, False, "c"))
+        self.assertEqual(self.kept, ["_initial", "a", "run.json"])
+
+    def test_a_complete_run_leaves_no_state_and_a_cancelled_one_does(self):
+        def script(peer):
+            peer.begin()
+            peer.ask("save", save_id="a")
+            peer.end()
+
+        with self.exchange(script), self.island():
+            pass
         self.assertEqual(sorted(os.listdir(self.path("work", "states"))),
+                         ["_initial", "run.json"])
+        os.unlink(self.socket)
+
+        def cancelled(peer):
+            peer.begin()
+            peer.ask("save", save_id="a")
+            peer.end(complete=False)
+
+        with self.exchange(cancelled), self.assertRaises(atoll.Error):
+            self.island(work_dir=self.path("other")).start()
+        self.assertEqual(sorted(os.listdir(self.path("other", "states"))),
                          ["_initial", "a", "run.json"])
 
     def test_a_recorded_state_stays_when_saves_are_rare(self):
@@ -905,6 +946,7 @@ class SaveTest(IslandCase):
             peer.begin()
             peer.train(1)
             peer.ask("save", save_id="a")
+            self.assertIn("a", os.listdir(self.path("here", "states")))
             peer.end()
 
         before = os.getcwd()
@@ -913,7 +955,7 @@ class SaveTest(IslandCase):
         with self.exchange(script), self.island(work_dir="here") as island:
             os.chdir(before)
             island.step()
-        self.assertIn("a", os.listdir(self.path("here", "states")))
+        self.assertNotIn("a", os.listdir(self.path("here", "states")))
 
 
 class EvaluateTest(IslandCase):

@@ -5,26 +5,42 @@ Not thread-safe.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import select
 import socket
-from typing import Any
+from typing import Any, Iterator
 
 from . import _forks, _messages
 from ._messages import Message
 from .errors import ConnectionLost, Error
 
 _PATH_BYTES_MAX = 107  # Linux's longest path of a Unix socket.
+_NAME_BYTES_MAX = 80   # Fits behind /proc/self/fd/N/.
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4 * 4)  # For four file descriptors.
 
 
 def check_path(path: str) -> None:
-    """Error PATH_TOO_LONG: no Unix socket can have this path."""
-    if len(os.fsencode(path)) > _PATH_BYTES_MAX:
-        raise Error("the socket's path is longer than %d bytes: %s" %
-                    (_PATH_BYTES_MAX, path), reason="PATH_TOO_LONG",
-                    code="INVALID_ARGUMENT", hint="Give a shorter work_dir.")
+    """Error PATH_TOO_LONG: a long path needs a short name at its end."""
+    if (len(os.fsencode(path)) > _PATH_BYTES_MAX and
+            len(os.fsencode(os.path.basename(path))) > _NAME_BYTES_MAX):
+        raise Error("the socket's name is longer than %d bytes: %s" %
+                    (_NAME_BYTES_MAX, path), reason="PATH_TOO_LONG",
+                    code="INVALID_ARGUMENT", hint="Give it a shorter name.")
+
+
+@contextlib.contextmanager
+def _address(path: str) -> Iterator[str]:
+    """The path, or a short one in its place, while the block runs."""
+    if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
+        yield path
+        return
+    folder = os.open(os.path.dirname(path) or ".", os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield "/proc/self/fd/%d/%s" % (folder, os.path.basename(path))
+    finally:
+        os.close(folder)
 
 
 class Connection:
@@ -45,7 +61,8 @@ class Connection:
         sock = socket.socket(socket.AF_UNIX,
                              socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         try:
-            sock.connect(path)
+            with _address(path) as address:
+                sock.connect(address)
         except OSError:
             sock.close()
             raise

@@ -153,6 +153,12 @@ class Regions:
         for region in self.fragments:
             region.close()
 
+    def release(self) -> None:
+        """Gives up the memory, whose views must not be used any more."""
+        for region in self.fragments:
+            region.views.clear()
+            region.flat = np.empty(0, "<f4")
+
     def describe(self) -> dict[str, Any]:
         """The argument of `of` in another process; valid until `close`."""
         return {"node": node(), "pid": os.getpid(),

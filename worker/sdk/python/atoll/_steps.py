@@ -99,6 +99,8 @@ class OpenTrain:
       unit: One of WEIGHT_UNITS: what the tokens of this class's code are.
       done: Steps that are done.
       paused_s: Seconds of pauses, on this rank.
+      lost_at: The run's step from which on no loss was finite; None: the
+        newest loss is.
     """
 
     def __init__(self, seq: int, request: Mapping[str, Any], unit: str = ""):
@@ -108,9 +110,11 @@ class OpenTrain:
         self._counts_tokens = unit == "tokens"
         self.done = 0
         self.paused_s = 0.0
+        self.lost_at: int | None = None
         self._step_count: int = request["step_count"]
         self._tokens: Any = 0        # May be a tensor.
         self._waiting: list[Any] = []  # Losses that nothing has read yet.
+        self._waiting_steps: list[int] = []
         self._loss_sum = 0.0
         self._loss_count = 0
         self._newest_loss: float | None = None
@@ -147,6 +151,7 @@ class OpenTrain:
             elif isinstance(loss, (np.ndarray, np.generic)):
                 loss = float(loss)  # An array may change later.
             self._waiting.append(loss)
+            self._waiting_steps.append(self.done)
             if len(self._waiting) >= _WAITING_COUNT_MAX:
                 self._read_losses()
         self._tokens += tokens
@@ -191,12 +196,16 @@ class OpenTrain:
             self._waiting = [
                 next(values) if _torch.is_tensor(x) and
                 x.device.type != "cpu" else x for x in self._waiting]
-        for loss in self._waiting:
+        for step, loss in zip(self._waiting_steps, self._waiting):
             self._newest_loss = value = float(loss)
             if math.isfinite(value):
                 self._loss_sum += value
                 self._loss_count += 1
+                self.lost_at = None
+            elif self.lost_at is None:
+                self.lost_at = self.request.get("step", 0) + step
         self._waiting.clear()
+        self._waiting_steps.clear()
 
     def sums(self, is_sound: Callable[[], bool]) -> Sums:
         """This rank's steps so far. Waits for the losses' device.

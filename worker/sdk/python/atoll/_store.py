@@ -8,7 +8,8 @@
 
 A file is written as NAME.RANDOM.tmp, synced and renamed, and then the folder
 is synced: a file has all of its bytes, or does not exist. `_initial` exists
-before run.json does. An id of a save cannot have an underscore.
+before run.json does. An id of a save cannot have an underscore. Once the run
+is complete all but `_initial` are removed: nothing loads one then.
 
 Only such names, and states that this module wrote, are removed: another file in
 the folder is a person's.
@@ -120,6 +121,10 @@ class Store:
         names = self.saved()
         if save_id in names:
             self._keep(names[names.index(save_id):])
+
+    def forget_all(self) -> None:
+        """Deletes every saved state: the run is complete."""
+        self._keep([])
 
     def load(self, save_id: str, shards: Mapping[str, Any] = {}) -> Any:
         """A state that was saved; "" names the initial one.

@@ -42,6 +42,7 @@ class Trainer:
         self._saves_always = saves_always
         self._evaluator = evaluator
         self._fragments: list[int] = []  # The regions', once bound.
+        self._regions: Regions | None = None
         self._saved_at: float | None = None
         self._answered = ""  # The newest answer to a `save` or a `load`.
 
@@ -127,8 +128,16 @@ class Trainer:
         """Writes the newest parameters of the regions again."""
         self.ranks.together(lambda: self._on_write(self._fragments))
 
+    def forget(self) -> None:
+        """Deletes this rank's states: the run is complete."""
+        self._saver.wait()
+        with contextlib.suppress(OSError):  # They only take room.
+            self._store.forget_all()
+
     def close(self) -> None:
         self._store.close()
+        if self._regions is not None:
+            self._regions.release()
 
     def _do(self, kind: str, arguments: Any) -> list[Any]:
         return self.ranks.together(
@@ -150,6 +159,7 @@ class Trainer:
 
     def _bind(self, regions: Regions) -> None:
         self._parameters.bind(regions)
+        self._regions = regions
         self._fragments = list(range(regions.fragment_count))
 
     def _on_read(self, fragments: list[int]) -> None:

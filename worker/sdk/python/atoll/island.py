@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import math
 import os
 import signal
 import threading
@@ -150,8 +151,8 @@ class Island:
           data_fingerprint: The data's fingerprint, if Atoll's own engine reads
             it in other islands of the run: `Data.fingerprint()`.
           on_event: Gets each line of the logger "atoll" as {"event": "joined",
-            "waiting", "committed", "lost", "refused" or "ended", "run",
-            "message", and its numbers}; on rank 0.
+            "waiting", "committed", "not_finite", "lost", "refused" or "ended",
+            "run", "message", and its numbers}; on rank 0.
           wait_s_max: The longest wait for a word of the exchange, in seconds.
             It says nothing while the run is paused or lacks islands.
 
@@ -394,6 +395,7 @@ class Island:
                     self.metrics = total.metrics
                     if total.loss is not None:
                         self._losses.append((total.loss, total.step_count))
+                        self._tell_lost(train, total.loss)
                     self._client.finish(train, total)
                     self._take(self._next())
                 elif now >= self._progress_at:
@@ -405,6 +407,12 @@ class Island:
             self._fail(error)
             raise
         return not self._ended
+
+    def _tell_lost(self, train: OpenTrain, loss: float) -> None:
+        if (self._trainer.ranks.rank == 0 and not math.isfinite(loss) and
+                train.lost_at is not None):
+            self._news.tell("not_finite", "no loss is finite from step %d on" %
+                            train.lost_at, logging.WARNING, step=train.lost_at)
 
     def _take(self, result: OpenTrain | Mapping[str, Any]) -> None:
         """Takes a request to train, or the island's end."""
@@ -419,8 +427,10 @@ class Island:
             return
         self._ended = True
         self._train = None
-        if self._trainer.ranks.rank == 0 and result["complete"]:
-            self._news.tell("ended", "the run is complete")
+        if result["complete"]:
+            self._trainer.forget()
+            if self._trainer.ranks.rank == 0:
+                self._news.tell("ended", "the run is complete")
         if not result["complete"]:
             raise Error(result["message"] or "the island has ended",
                         reason="ISLAND_ENDED", code="CANCELLED")
