@@ -14,12 +14,12 @@
 
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -54,9 +54,15 @@ class CallGuard {
 
  private:
   class Call;
-  class Context;
   class Contexts;
   class Factory;
+
+  // A call that has a context of MakeContexts.
+  struct State {
+    bool waits = true;       // For a thread.
+    bool is_excess = false;  // Beyond its caller's bound.
+    std::string key;         // CallerCheck's; empty: none, or it still waits.
+  };
 
   // Calls that gRPC has read and that wait for a thread. gRPC would read more
   // without a bound, and each takes memory.
@@ -64,7 +70,12 @@ class CallGuard {
   static constexpr int kLookEvery = 64;
 
   // A call waits. Called where gRPC reads.
-  void Wait();
+  void Wait(const grpc::ServerContextBase& call);
+  // It has a thread.
+  void Start(const grpc::ServerContextBase& call, const std::string& key,
+             bool is_excess);
+  // It has ended. False: it never waited.
+  bool End(const grpc::ServerContextBase& call);
   // Shuts the connections of the certificate with this key.
   void Shut(const std::string& key, const std::string& name);
 
@@ -75,13 +86,12 @@ class CallGuard {
   const std::shared_ptr<net::BoundedListener> listener_;
   const std::shared_ptr<CallerCheck> check_;
   CallQuota quota_;
-  std::atomic<int> waiting_count_ = 0;
   absl::flat_hash_set<std::string> guarded_;  // Methods; fixed before calls.
 
   mutable Mutex mutex_;
-  // Calls beyond their caller's bound, until they end.
-  absl::flat_hash_set<const grpc::ServerContextBase*> excess_
+  absl::flat_hash_map<const grpc::ServerContextBase*, State> calls_
       ABSL_GUARDED_BY(mutex_);
+  int waiting_count_ ABSL_GUARDED_BY(mutex_) = 0;
   LogPace log_pace_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -20,6 +20,7 @@ STREAMS = 100000
 CALLS = [
     ("coordinator", "/atoll.v1.IslandService/WatchPlan", True),
     ("coordinator", "/atoll.v1.RunService/GetRun", True),
+    ("coordinator", "/atoll.v1.RunService/NoSuchMethod", False),
     ("coordinator", "/grpc.health.v1.Health/Watch", True),
     ("coordinator",
      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", False),
