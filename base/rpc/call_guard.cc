@@ -1,5 +1,6 @@
 #include "base/rpc/call_guard.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -18,11 +19,7 @@ namespace {
 using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::ServerRpcInfo;
 
-// Empty without TLS.
-std::string KeyOf(const grpc::ServerContextBase& call) {
-  const std::shared_ptr<const grpc::AuthContext> auth = call.auth_context();
-  return auth == nullptr ? "" : CallerCheck::KeyOf(*auth);
-}
+constexpr absl::Duration kLookAtFilesEvery = absl::Seconds(1);
 
 }  // namespace
 
@@ -84,12 +81,15 @@ class CallGuard::Call : public grpc::experimental::Interceptor {
 
  private:
   void Begin() {
-    const std::string key = KeyOf(call_);
+    State state{.waits = false, .peer = call_.auth_context()};
+    if (state.peer != nullptr) state.key = CallerCheck::KeyOf(*state.peer);
+    const std::string& key = state.key;
     const std::string peer = call_.peer();
     // In plaintext a peer cannot show who it is: each connection counts by
     // itself.
     guard_.listener_->Prove(peer, key.empty() ? peer : key);
-    guard_.Start(call_, key, !key.empty() && !IsAdmitted(key));
+    state.is_excess = !key.empty() && !IsAdmitted(key);
+    guard_.Start(call_, std::move(state));
     // gRPC itself answers these calls.
     if (guard_.check_ != nullptr && !guard_.guarded_.contains(method_) &&
         !guard_.Check(call_, method_).ok()) {
@@ -128,6 +128,21 @@ class CallGuard::Factory
   CallGuard& guard_;
 };
 
+CallGuard::CallGuard(std::shared_ptr<net::BoundedListener> listener,
+                     std::shared_ptr<CallerCheck> check)
+    : listener_(std::move(listener)), check_(std::move(check)) {
+  if (check_ != nullptr) looks_ = std::thread([this] { Look(); });
+}
+
+CallGuard::~CallGuard() {
+  {
+    MutexLock lock(&mutex_);
+    is_ending_ = true;
+  }
+  ending_.SignalAll();
+  if (looks_.joinable()) looks_.join();
+}
+
 absl::StatusOr<std::unique_ptr<grpc::Service>> CallGuard::Guard(
     grpc::Service& service) {
   ASSIGN_OR_RETURN(
@@ -162,14 +177,13 @@ void CallGuard::Wait(const grpc::ServerContextBase& call) {
   if (!key.empty()) Shut(key, absl::BytesToHexString(key.substr(0, 8)));
 }
 
-void CallGuard::Start(const grpc::ServerContextBase& call,
-                      const std::string& key, bool is_excess) {
+void CallGuard::Start(const grpc::ServerContextBase& call, State state) {
   MutexLock lock(&mutex_);
   const auto found = calls_.find(&call);
-  // A synchronous method's call never waits here; it has no key.
+  // A synchronous method's call never waits here; in TLS there is none.
   if (found == calls_.end()) return;
   if (found->second.waits) --waiting_count_;
-  found->second = {.waits = false, .is_excess = is_excess, .key = key};
+  found->second = std::move(state);
 }
 
 bool CallGuard::End(const grpc::ServerContextBase& call) {
@@ -194,6 +208,40 @@ void CallGuard::Shut(const std::string& key, const std::string& name) {
   listener_->Shut(key);
 }
 
+void CallGuard::Look() {
+  std::shared_ptr<const TlsMaterial> seen;
+  for (;;) {
+    std::shared_ptr<const TlsMaterial> material = check_->Refresh();
+    if (material != seen) ShutThoseThatNoLongerCount();
+    seen = std::move(material);
+    MutexLock lock(&mutex_);
+    if (ending_.AwaitWithTimeout(&mutex_, kLookAtFilesEvery, [this] {
+          mutex_.AssertHeld();
+          return is_ending_;
+        })) {
+      return;
+    }
+  }
+}
+
+// A call that is not open here yet is checked by the new files.
+void CallGuard::ShutThoseThatNoLongerCount() {
+  absl::flat_hash_map<std::string, std::shared_ptr<const grpc::AuthContext>>
+      peers;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [call, state] : calls_) {
+      if (!state.key.empty()) peers.emplace(state.key, state.peer);
+    }
+  }
+  for (const auto& [key, peer] : peers) {
+    const absl::Status status = check_->CheckCertificate(*peer, key);
+    if (status.ok()) continue;
+    LOG(INFO) << "connections with open calls are shut: " << status.message();
+    listener_->Shut(key);
+  }
+}
+
 absl::Status CallGuard::Check(const grpc::ServerContextBase& call,
                               absl::string_view method) const {
   State state;
@@ -208,14 +256,13 @@ absl::Status CallGuard::Check(const grpc::ServerContextBase& call,
                      " calls open at this port, or given up just now; end "
                      "some, or wait"));
   }
-  const std::shared_ptr<const grpc::AuthContext> peer = call.auth_context();
-  if (peer == nullptr || check_ == nullptr) {
+  if (state.peer == nullptr || check_ == nullptr) {
     return absl::UnauthenticatedError("a call without a certificate");
   }
   const bool is_unknown =
       dynamic_cast<const grpc::GenericCallbackServerContext*>(&call) != nullptr;
-  return is_unknown ? check_->CheckCertificate(*peer, state.key)
-                    : check_->Check(*peer, state.key, method);
+  return is_unknown ? check_->CheckCertificate(*state.peer, state.key)
+                    : check_->Check(*state.peer, state.key, method);
 }
 
 }  // namespace atl::rpc

@@ -10,13 +10,16 @@
 //
 // In plaintext there is nothing to check: every caller is an operator.
 //
+// Looks once a second whether the TLS files have changed. Then connections with
+// an open call of a certificate that no longer counts are shut.
+//
 // Thread-safe.
 
 #pragma once
 
 #include <memory>
 #include <string>
-#include <utility>
+#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -30,6 +33,7 @@
 #include "base/rpc/caller_check.h"
 #include "base/sync/mutex.h"
 #include "grpcpp/impl/service_type.h"
+#include "grpcpp/security/auth_context.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_interceptor.h"
 
@@ -39,8 +43,10 @@ class CallGuard {
  public:
   // `check`: null in plaintext.
   CallGuard(std::shared_ptr<net::BoundedListener> listener,
-            std::shared_ptr<CallerCheck> check)
-      : listener_(std::move(listener)), check_(std::move(check)) {}
+            std::shared_ptr<CallerCheck> check);
+  ~CallGuard();
+  CallGuard(const CallGuard&) = delete;
+  CallGuard& operator=(const CallGuard&) = delete;
 
   // The service to register in the place of `service`, which must outlive it.
   // The guard must too. Before the server starts.
@@ -62,6 +68,7 @@ class CallGuard {
     bool waits = true;       // For a thread.
     bool is_excess = false;  // Beyond its caller's bound.
     std::string key;         // CallerCheck's; empty: none, or it still waits.
+    std::shared_ptr<const grpc::AuthContext> peer;  // Null if it still waits.
   };
 
   // Calls that gRPC has read and that wait for a thread. gRPC would read more
@@ -72,12 +79,15 @@ class CallGuard {
   // A call waits. Called where gRPC reads.
   void Wait(const grpc::ServerContextBase& call);
   // It has a thread.
-  void Start(const grpc::ServerContextBase& call, const std::string& key,
-             bool is_excess);
+  void Start(const grpc::ServerContextBase& call, State state);
   // It has ended. False: it never waited.
   bool End(const grpc::ServerContextBase& call);
   // Shuts the connections of the certificate with this key.
   void Shut(const std::string& key, const std::string& name);
+
+  // The thread that looks at the files.
+  void Look();
+  void ShutThoseThatNoLongerCount();
 
   // OK if the call may be answered. `method` is as its service names it.
   absl::Status Check(const grpc::ServerContextBase& call,
@@ -93,6 +103,9 @@ class CallGuard {
       ABSL_GUARDED_BY(mutex_);
   int waiting_count_ ABSL_GUARDED_BY(mutex_) = 0;
   LogPace log_pace_ ABSL_GUARDED_BY(mutex_);
+  bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar ending_;
+  std::thread looks_;
 };
 
 }  // namespace atl::rpc

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <initializer_list>
 #include <memory>
@@ -10,9 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
 #include "atoll/v1/parameter_service.grpc.pb.h"
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "base/rpc/call.h"
+#include "base/rpc/certificates/authority.h"
+#include "base/rpc/certificates/revocation_list.h"
+#include "base/rpc/certificates/tls.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/listener.h"
 #include "base/rpc/testing/health.h"
@@ -90,7 +96,12 @@ class CallGuardTest : public ::testing::Test {
  protected:
   CallGuardTest() : directory_(MakeDirectory()), authority_(directory_) {
     RpcServer::Spec spec;
-    spec.listener.tls = authority_.Issue("atoll:server:s-0");
+    UseTlsDirectory(directory_, spec.listener.tls);
+    const TlsFiles own = authority_.Issue("atoll:server:s-0");
+    ReplaceTlsFiles(own, spec.listener.tls);
+    std::filesystem::copy_file(
+        own.ca, spec.listener.tls.ca,
+        std::filesystem::copy_options::overwrite_existing);
     spec.services = {&parameters_, &runs_};
     server_ = RpcServer::Start(spec).value();
     server_->SetServing(true);
@@ -248,6 +259,39 @@ TEST_F(CallGuardTest, CallsOfACertificateAreBounded) {
   for (const auto& stream : streams) {
     if (stream != streams.back()) stream->Finish();
   }
+}
+
+TEST_F(CallGuardTest, OpenStreamsOfARevokedCertificateEnd) {
+  const TlsFiles stolen = authority_.Issue("atoll:island:attic");
+  const auto channel = Dial(stolen);
+  const auto stub = v1::ParameterService::NewStub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+  const auto push = stub->PushOuterGradient(&context);
+  ASSERT_TRUE(push->Write({}));
+  const auto other_stub =
+      v1::ParameterService::NewStub(Dial("atoll:island:attic"));
+  grpc::ClientContext other_context;
+  const auto other = other_stub->PushOuterGradient(&other_context);
+  ASSERT_TRUE(other->Write({}));
+  while (parameters_.call_count < 2) std::this_thread::yield();
+  const absl::Time now = absl::Now();
+  const std::string serial =
+      ReadSerial(ReadTlsFiles(stolen)->cert_pem).value();
+  std::ofstream(directory_ + "/crl.pem")
+      << MakeRevocationList(authority_.pair(), {{serial, now}}, now).value();
+  // Neither side sends anything.
+  v1::PushOuterGradientResponse response;
+  EXPECT_FALSE(push->Read(&response));
+  const grpc::Status ended = push->Finish();
+  EXPECT_EQ(ended.error_code(), grpc::StatusCode::UNAVAILABLE)
+      << ended.error_message();
+  const absl::Status status = GetRun(channel).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "was revoked at")) << status;
+  // The stream of the same name with another certificate goes on.
+  other->WritesDone();
+  EXPECT_TRUE(other->Finish().ok());
 }
 
 TEST_F(CallGuardTest, AServiceWhoseCallsCannotBeCheckedDoesNotStart) {

@@ -17,9 +17,6 @@
 namespace atl::rpc {
 namespace {
 
-// How often calls look whether the files have changed.
-constexpr absl::Duration kLookEvery = absl::Seconds(1);
-
 // Certificates whose answer is remembered. To parse one takes up to 1 ms.
 constexpr size_t kRememberedMax = 65536;
 
@@ -131,18 +128,8 @@ absl::Status CallerCheck::Check(const grpc::AuthContext& peer,
   return CheckRole(method, caller.role);
 }
 
-void CallerCheck::LookAgain(absl::Time now) {
-  {
-    MutexLock lock(&mutex_);
-    if (now < look_again_) return;
-    look_again_ = now + kLookEvery;
-  }
-  Refresh();
-}
-
 absl::StatusOr<Caller> CallerCheck::FindCaller(const grpc::AuthContext& peer,
                                                const std::string& key) {
-  LookAgain(absl::Now());
   if (key.empty()) {
     return absl::UnauthenticatedError("a call without a certificate");
   }

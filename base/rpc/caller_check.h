@@ -10,7 +10,7 @@
 //   * its role may call the method (authorization.h).
 //
 // The files are read again when they change (tls_source.h): at each handshake,
-// and once a second in calls, because an open connection makes no handshake.
+// and once a second by the guard, because an open connection makes no handshake.
 //
 // Thread-safe.
 
@@ -71,7 +71,6 @@ class CallerCheck {
       : source_(std::move(source)) {}
 
   static absl::Status At(const Checked& checked, absl::Time now);
-  void LookAgain(absl::Time now);
   absl::StatusOr<Caller> FindCaller(const grpc::AuthContext& peer,
                                     const std::string& key);
   absl::Status CheckPem(const std::string& pem, const std::string& key,
@@ -84,7 +83,6 @@ class CallerCheck {
   // The newest TLS files, and their list; what checked_ is about.
   std::shared_ptr<const TlsMaterial> trusted_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const RevocationList> revoked_ ABSL_GUARDED_BY(mutex_);
-  absl::Time look_again_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   // By KeyOf. Other certificates that a peer sends decide nothing.
   absl::flat_hash_map<std::string, Checked> checked_ ABSL_GUARDED_BY(mutex_);
 };
