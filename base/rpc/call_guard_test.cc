@@ -3,7 +3,6 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <future>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -22,29 +21,14 @@
 #include "base/rpc/channel.h"
 #include "base/rpc/listener.h"
 #include "base/rpc/testing/health.h"
+#include "base/rpc/testing/raw_calls.h"
 #include "base/rpc/testing/test_certificates.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 
 namespace atl::rpc {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Minutes(2);
-
-// Reads messages up to the end.
-class Drain
-    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- public:
-  Drain() { StartRead(&message_); }
-  void OnReadDone(bool ok) override {
-    if (ok) return StartRead(&message_);
-    Finish(grpc::Status::OK);
-  }
-  void OnDone() override { delete this; }
-
- private:
-  grpc::ByteBuffer message_;
-};
 
 // Sends nothing.
 class Empty : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
@@ -94,7 +78,7 @@ using PushStream = grpc::ClientReaderWriter<v1::PushOuterGradientRequest,
 
 class CallGuardTest : public ::testing::Test {
  protected:
-  CallGuardTest() : directory_(MakeDirectory()), authority_(directory_) {
+  CallGuardTest() : directory_(MakeTestDirectory()), authority_(directory_) {
     RpcServer::Spec spec;
     UseTlsDirectory(directory_, spec.listener.tls);
     const TlsFiles own = authority_.Issue("atoll:server:s-0");
@@ -105,14 +89,6 @@ class CallGuardTest : public ::testing::Test {
     spec.services = {&parameters_, &runs_};
     server_ = RpcServer::Start(spec).value();
     server_->SetServing(true);
-  }
-
-  static std::string MakeDirectory() {
-    const std::string path =
-        ::testing::TempDir() + "/" +
-        ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::create_directories(path);
-    return path;
   }
 
   std::shared_ptr<grpc::Channel> Dial(const std::string& common_name) {
@@ -133,24 +109,6 @@ class CallGuardTest : public ::testing::Test {
     return Call(*v1::RunService::NewStub(channel),
                 &v1::RunService::Stub::GetRun, request,
                 CallOptions{kPatience, "", "server"});
-  }
-
-  // A method of any kind, with one message of these bytes.
-  static grpc::StatusCode CallAny(const std::shared_ptr<grpc::Channel>& channel,
-                                  const std::string& method,
-                                  const std::string& bytes = "") {
-    grpc::GenericStub stub(channel);
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
-    const grpc::Slice slice(bytes);
-    const grpc::ByteBuffer request(&slice, 1);
-    grpc::ByteBuffer response;
-    std::promise<grpc::StatusCode> code;
-    stub.UnaryCall(&context, method, {}, &request, &response,
-                   [&](const grpc::Status& status) {
-                     code.set_value(status.error_code());
-                   });
-    return code.get_future().get();
   }
 
   const std::string directory_;

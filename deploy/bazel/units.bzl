@@ -202,9 +202,9 @@ UNITS = {
         "authorization_test": "//base/status:refusal //proto:enrolment_service_proto //proto:island_service_proto //proto:parameter_service_proto //proto:run_service_proto //proto:server_service_proto //proto:training_state_service_proto :authorization @protobuf",
         "call": "//base/host_port:proxy //base/status //base/sync:mutex //proto:google_rpc @grpc//:grpc++",
         "call_guard": "//base/net:bounded_listener //base/obs:log //base/obs:log_pace //base/status //base/sync:mutex //base/time:clock :authorization :call_quota :caller_check :guarded_service @grpc//:grpc++",
-        "call_guard_test": "//base/rpc/certificates:authority //base/rpc/certificates:revocation_list //base/rpc/certificates:tls //base/rpc/testing:health //base/rpc/testing:test_certificates //proto:parameter_service_grpc //proto:run_service_grpc :call :call_guard :channel :listener @grpc//:grpc++",
+        "call_guard_test": "//base/rpc/certificates:authority //base/rpc/certificates:revocation_list //base/rpc/certificates:tls //base/rpc/testing:health //base/rpc/testing:raw_calls //base/rpc/testing:test_certificates //proto:parameter_service_grpc //proto:run_service_grpc :call :call_guard :channel :listener",
         "call_metrics": "//base/metrics //base/sync:mutex //base/time:clock @grpc//:grpc++ @prometheus_cpp",
-        "call_metrics_test": "//proto:parameter_service_grpc //proto:run_service_grpc :call_metrics :listener @grpc//:grpc++",
+        "call_metrics_test": "//base/rpc/testing:raw_calls //proto:parameter_service_grpc //proto:run_service_grpc :call_metrics :listener @grpc//:grpc++",
         "call_quota": "//base/sync:mutex",
         "call_quota_test": ":call_quota",
         "call_test": ":call",
@@ -215,7 +215,7 @@ UNITS = {
         "chunk_sizer": "",
         "chunk_sizer_test": ":chunk_sizer",
         "guarded_service": ":call @grpc//:grpc++",
-        "island_ca_test": "//base/identity //base/rpc/certificates:authority //base/rpc/certificates:revocation_list //base/rpc/certificates:tls //base/status //proto:run_service_grpc :authorization :call :channel :listener",
+        "island_ca_test": "//base/identity //base/rpc/certificates:authority //base/rpc/certificates:revocation_list //base/rpc/certificates:tls //base/rpc/testing:test_certificates //base/status //proto:run_service_grpc :authorization :call :channel :listener",
         "listener": "//base/host_port //base/metrics //base/metrics:connection_metrics //base/net:bounded_listener //base/rpc/certificates:tls //base/status :call_guard :call_metrics :caller_check :channel :guarded_service :reflection_service :server_credentials @grpc//:grpc++ @prometheus_cpp",
         "listener_test": "//base/rpc/certificates:authority //base/rpc/certificates:x509 //base/rpc/testing:health //base/rpc/testing:test_certificates //base/status:refusal //proto:run_service_grpc :authorization :call :channel :listener @grpc//:grpc++",
         "proxy_channel_test": "//base/host_port/testing:connect_proxy //base/host_port:proxy //base/random_id //base/rpc/testing:health //base/rpc/testing:test_certificates :channel :listener",
@@ -252,6 +252,7 @@ UNITS = {
     },
     "base/rpc/testing": {
         "health": "//base/rpc:call //base/status @grpc//:grpc++",
+        "raw_calls": "@grpc//:grpc++",
         "test_certificates": "//base/rpc/certificates:authority //base/rpc/certificates:tls //base/status",
     },
     "base/rpc/tls_stream": {
