@@ -29,6 +29,7 @@ std::string MakeTestDirectory() {
   const std::string path = absl::StrCat(
       ::testing::TempDir(), "/",
       ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::filesystem::remove_all(path);  // Of an earlier run.
   std::filesystem::create_directories(path);
   return path;
 }

@@ -9,7 +9,7 @@
 
 namespace atl::rpc {
 
-// Makes a directory that has the name of the running test.
+// Makes an empty directory that has the name of the running test.
 std::string MakeTestDirectory();
 
 class TestAuthority {
