@@ -1,7 +1,6 @@
 #include "base/rpc/call_guard.h"
 
-#include <openssl/sha.h>
-
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -12,7 +11,6 @@
 #include "base/rpc/guarded_service.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
-#include "grpc/grpc_security_constants.h"
 #include "grpcpp/generic/async_generic_service.h"
 
 namespace atl::rpc {
@@ -21,48 +19,37 @@ namespace {
 using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::ServerRpcInfo;
 
-// Empty without TLS.
-std::string KeyOf(const grpc::ServerContextBase& call) {
-  const std::shared_ptr<const grpc::AuthContext> auth = call.auth_context();
-  if (auth == nullptr || !auth->IsPeerAuthenticated()) return "";
-  const auto pems = auth->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
-  if (pems.size() != 1) return "";
-  std::string digest(SHA256_DIGEST_LENGTH, '\0');
-  SHA256(reinterpret_cast<const unsigned char*>(pems[0].data()),
-         pems[0].size(), reinterpret_cast<unsigned char*>(digest.data()));
-  return digest;
-}
+constexpr absl::Duration kLookAtFilesEvery = absl::Seconds(1);
 
 }  // namespace
 
-// Counts its call as waiting from the time when gRPC has read its headers.
-class CallGuard::Context : public grpc::CallbackServerContext {
- public:
-  explicit Context(CallGuard& guard) : guard_(guard) { guard_.Wait(); }
-  ~Context() override { EndWait(); }
-  // The call has a thread.
-  void EndWait() {
-    if (!std::exchange(has_ended_, true)) --guard_.waiting_count_;
-  }
-
- private:
-  CallGuard& guard_;
-  bool has_ended_ = false;
-};
-
+// gRPC asks for a context once it has read a call's headers.
 class CallGuard::Contexts : public grpc::ContextAllocator {
  public:
   explicit Contexts(CallGuard& guard) : guard_(guard) {}
 
   grpc::CallbackServerContext* NewCallbackServerContext() override {
-    return new Context(guard_);
+    return Wait<grpc::CallbackServerContext>();
   }
-  // gRPC releases the contexts that it made for unknown methods, too.
+  // For a method that no service has.
+  grpc::GenericCallbackServerContext* NewGenericCallbackServerContext()
+      override {
+    return Wait<grpc::GenericCallbackServerContext>();
+  }
+  // gRPC releases contexts of both kinds here.
   void Release(grpc::CallbackServerContext* context) override {
-    const std::unique_ptr<Context> owned(dynamic_cast<Context*>(context));
+    if (!guard_.End(*context)) return;
+    const std::unique_ptr<grpc::CallbackServerContext> owned(context);
   }
 
  private:
+  template <typename Context>
+  Context* Wait() {
+    auto context = std::make_unique<Context>();
+    guard_.Wait(*context);
+    return context.release();
+  }
+
   CallGuard& guard_;
 };
 
@@ -73,9 +60,6 @@ class CallGuard::Call : public grpc::experimental::Interceptor {
       : guard_(guard), call_(*info.server_context()), method_(info.method()) {}
   ~Call() override {
     if (!key_.empty()) guard_.quota_.End(key_, outcome_, SystemClock().Now());
-    if (!is_excess_) return;
-    MutexLock lock(&guard_.mutex_);
-    guard_.excess_.erase(&call_);
   }
 
   void Intercept(
@@ -97,14 +81,15 @@ class CallGuard::Call : public grpc::experimental::Interceptor {
 
  private:
   void Begin() {
-    auto* const context = dynamic_cast<Context*>(&call_);
-    if (context != nullptr) context->EndWait();
-    const std::string key = KeyOf(call_);
+    State state{.waits = false, .peer = call_.auth_context()};
+    if (state.peer != nullptr) state.key = CallerCheck::KeyOf(*state.peer);
+    const std::string& key = state.key;
     const std::string peer = call_.peer();
     // In plaintext a peer cannot show who it is: each connection counts by
     // itself.
     guard_.listener_->Prove(peer, key.empty() ? peer : key);
-    if (!key.empty()) Count(key);
+    state.is_excess = !key.empty() && !IsAdmitted(key);
+    guard_.Start(call_, std::move(state));
     // gRPC itself answers these calls.
     if (guard_.check_ != nullptr && !guard_.guarded_.contains(method_) &&
         !guard_.Check(call_, method_).ok()) {
@@ -112,21 +97,14 @@ class CallGuard::Call : public grpc::experimental::Interceptor {
     }
   }
 
-  void Count(const std::string& key) {
-    const absl::Time now = SystemClock().Now();
-    const CallQuota::Answer answer = guard_.quota_.Start(key, now);
-    if (answer == CallQuota::Answer::kAdmitted) {
-      key_ = key;
-      return;
-    }
-    is_excess_ = true;
-    {
-      MutexLock lock(&guard_.mutex_);
-      guard_.excess_.insert(&call_);
-    }
+  bool IsAdmitted(const std::string& key) {
+    const CallQuota::Answer answer =
+        guard_.quota_.Start(key, SystemClock().Now());
+    if (answer == CallQuota::Answer::kAdmitted) key_ = key;
     if (answer == CallQuota::Answer::kAbusive) {
       guard_.Shut(key, GetCallerName(call_));
     }
+    return answer == CallQuota::Answer::kAdmitted;
   }
 
   CallGuard& guard_;
@@ -134,7 +112,6 @@ class CallGuard::Call : public grpc::experimental::Interceptor {
   const absl::string_view method_;
   std::string key_;  // The quota's, if the call counts there.
   CallQuota::Outcome outcome_ = CallQuota::Outcome::kDone;
-  bool is_excess_ = false;
 };
 
 class CallGuard::Factory
@@ -150,6 +127,21 @@ class CallGuard::Factory
  private:
   CallGuard& guard_;
 };
+
+CallGuard::CallGuard(std::shared_ptr<net::BoundedListener> listener,
+                     std::shared_ptr<CallerCheck> check)
+    : listener_(std::move(listener)), check_(std::move(check)) {
+  if (check_ != nullptr) looks_ = std::thread([this] { Look(); });
+}
+
+CallGuard::~CallGuard() {
+  {
+    MutexLock lock(&mutex_);
+    is_ending_ = true;
+  }
+  ending_.SignalAll();
+  if (looks_.joinable()) looks_.join();
+}
 
 absl::StatusOr<std::unique_ptr<grpc::Service>> CallGuard::Guard(
     grpc::Service& service) {
@@ -174,11 +166,33 @@ std::unique_ptr<grpc::ContextAllocator> CallGuard::MakeContexts() {
   return std::make_unique<Contexts>(*this);
 }
 
-void CallGuard::Wait() {
-  const int excess = ++waiting_count_ - kWaitingMax;
-  if (excess <= 0 || excess % kLookEvery != 1) return;
+void CallGuard::Wait(const grpc::ServerContextBase& call) {
+  {
+    MutexLock lock(&mutex_);
+    calls_[&call] = State();
+    const int excess = ++waiting_count_ - kWaitingMax;
+    if (excess <= 0 || excess % kLookEvery != 1) return;
+  }
   const std::string key = quota_.FindBusiest(SystemClock().Now());
   if (!key.empty()) Shut(key, absl::BytesToHexString(key.substr(0, 8)));
+}
+
+void CallGuard::Start(const grpc::ServerContextBase& call, State state) {
+  MutexLock lock(&mutex_);
+  const auto found = calls_.find(&call);
+  // A synchronous method's call never waits here; in TLS there is none.
+  if (found == calls_.end()) return;
+  if (found->second.waits) --waiting_count_;
+  found->second = std::move(state);
+}
+
+bool CallGuard::End(const grpc::ServerContextBase& call) {
+  MutexLock lock(&mutex_);
+  const auto found = calls_.find(&call);
+  if (found == calls_.end()) return false;
+  if (found->second.waits) --waiting_count_;
+  calls_.erase(found);
+  return true;
 }
 
 void CallGuard::Shut(const std::string& key, const std::string& name) {
@@ -194,25 +208,61 @@ void CallGuard::Shut(const std::string& key, const std::string& name) {
   listener_->Shut(key);
 }
 
-absl::Status CallGuard::Check(const grpc::ServerContextBase& call,
-                              absl::string_view method) const {
-  {
+void CallGuard::Look() {
+  std::shared_ptr<const TlsMaterial> seen;
+  for (;;) {
+    std::shared_ptr<const TlsMaterial> material = check_->Refresh();
+    if (material != seen) ShutThoseThatNoLongerCount();
+    seen = std::move(material);
     MutexLock lock(&mutex_);
-    if (excess_.contains(&call)) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(GetCallerName(call), " has ", CallQuota::kOpenMax,
-                       " calls open at this port, or given up just now; end "
-                       "some, or wait"));
+    if (ending_.AwaitWithTimeout(&mutex_, kLookAtFilesEvery, [this] {
+          mutex_.AssertHeld();
+          return is_ending_;
+        })) {
+      return;
     }
   }
-  const std::shared_ptr<const grpc::AuthContext> peer = call.auth_context();
-  if (peer == nullptr || check_ == nullptr) {
+}
+
+// A call that is not open here yet is checked by the new files.
+void CallGuard::ShutThoseThatNoLongerCount() {
+  absl::flat_hash_map<std::string, std::shared_ptr<const grpc::AuthContext>>
+      peers;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [call, state] : calls_) {
+      if (!state.key.empty()) peers.emplace(state.key, state.peer);
+    }
+  }
+  for (const auto& [key, peer] : peers) {
+    const absl::Status status = check_->CheckCertificate(*peer, key);
+    if (status.ok()) continue;
+    LOG(INFO) << "connections with open calls are shut: " << status.message();
+    listener_->Shut(key);
+  }
+}
+
+absl::Status CallGuard::Check(const grpc::ServerContextBase& call,
+                              absl::string_view method) const {
+  State state;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = calls_.find(&call);
+    if (found != calls_.end()) state = found->second;
+  }
+  if (state.is_excess) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(GetCallerName(call), " has ", CallQuota::kOpenMax,
+                     " calls open at this port, or given up just now; end "
+                     "some, or wait"));
+  }
+  if (state.peer == nullptr || check_ == nullptr) {
     return absl::UnauthenticatedError("a call without a certificate");
   }
   const bool is_unknown =
       dynamic_cast<const grpc::GenericCallbackServerContext*>(&call) != nullptr;
-  return is_unknown ? check_->CheckCertificate(*peer)
-                    : check_->Check(*peer, method);
+  return is_unknown ? check_->CheckCertificate(*state.peer, state.key)
+                    : check_->Check(*state.peer, state.key, method);
 }
 
 }  // namespace atl::rpc

@@ -10,16 +10,19 @@
 //
 // In plaintext there is nothing to check: every caller is an operator.
 //
+// Looks once a second whether the TLS files have changed. Then connections with
+// an open call of a certificate that no longer counts are shut.
+//
 // Thread-safe.
 
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
-#include <utility>
+#include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,6 +33,7 @@
 #include "base/rpc/caller_check.h"
 #include "base/sync/mutex.h"
 #include "grpcpp/impl/service_type.h"
+#include "grpcpp/security/auth_context.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_interceptor.h"
 
@@ -39,8 +43,10 @@ class CallGuard {
  public:
   // `check`: null in plaintext.
   CallGuard(std::shared_ptr<net::BoundedListener> listener,
-            std::shared_ptr<CallerCheck> check)
-      : listener_(std::move(listener)), check_(std::move(check)) {}
+            std::shared_ptr<CallerCheck> check);
+  ~CallGuard();
+  CallGuard(const CallGuard&) = delete;
+  CallGuard& operator=(const CallGuard&) = delete;
 
   // The service to register in the place of `service`, which must outlive it.
   // The guard must too. Before the server starts.
@@ -54,9 +60,16 @@ class CallGuard {
 
  private:
   class Call;
-  class Context;
   class Contexts;
   class Factory;
+
+  // A call that has a context of MakeContexts.
+  struct State {
+    bool waits = true;       // For a thread.
+    bool is_excess = false;  // Beyond its caller's bound.
+    std::string key;         // CallerCheck's; empty: none, or it still waits.
+    std::shared_ptr<const grpc::AuthContext> peer;  // Null if it still waits.
+  };
 
   // Calls that gRPC has read and that wait for a thread. gRPC would read more
   // without a bound, and each takes memory.
@@ -64,9 +77,17 @@ class CallGuard {
   static constexpr int kLookEvery = 64;
 
   // A call waits. Called where gRPC reads.
-  void Wait();
+  void Wait(const grpc::ServerContextBase& call);
+  // It has a thread.
+  void Start(const grpc::ServerContextBase& call, State state);
+  // It has ended. False: it never waited.
+  bool End(const grpc::ServerContextBase& call);
   // Shuts the connections of the certificate with this key.
   void Shut(const std::string& key, const std::string& name);
+
+  // The thread that looks at the files.
+  void Look();
+  void ShutThoseThatNoLongerCount();
 
   // OK if the call may be answered. `method` is as its service names it.
   absl::Status Check(const grpc::ServerContextBase& call,
@@ -75,14 +96,16 @@ class CallGuard {
   const std::shared_ptr<net::BoundedListener> listener_;
   const std::shared_ptr<CallerCheck> check_;
   CallQuota quota_;
-  std::atomic<int> waiting_count_ = 0;
   absl::flat_hash_set<std::string> guarded_;  // Methods; fixed before calls.
 
   mutable Mutex mutex_;
-  // Calls beyond their caller's bound, until they end.
-  absl::flat_hash_set<const grpc::ServerContextBase*> excess_
+  absl::flat_hash_map<const grpc::ServerContextBase*, State> calls_
       ABSL_GUARDED_BY(mutex_);
+  int waiting_count_ ABSL_GUARDED_BY(mutex_) = 0;
   LogPace log_pace_ ABSL_GUARDED_BY(mutex_);
+  bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar ending_;
+  std::thread looks_;
 };
 
 }  // namespace atl::rpc

@@ -2,7 +2,7 @@
 
 #include <atomic>
 #include <filesystem>
-#include <future>
+#include <fstream>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -10,35 +10,25 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
 #include "atoll/v1/parameter_service.grpc.pb.h"
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "base/rpc/call.h"
+#include "base/rpc/certificates/authority.h"
+#include "base/rpc/certificates/revocation_list.h"
+#include "base/rpc/certificates/tls.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/listener.h"
 #include "base/rpc/testing/health.h"
+#include "base/rpc/testing/raw_calls.h"
 #include "base/rpc/testing/test_certificates.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 
 namespace atl::rpc {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Minutes(2);
-
-// Reads messages up to the end.
-class Drain
-    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- public:
-  Drain() { StartRead(&message_); }
-  void OnReadDone(bool ok) override {
-    if (ok) return StartRead(&message_);
-    Finish(grpc::Status::OK);
-  }
-  void OnDone() override { delete this; }
-
- private:
-  grpc::ByteBuffer message_;
-};
 
 // Sends nothing.
 class Empty : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
@@ -88,20 +78,17 @@ using PushStream = grpc::ClientReaderWriter<v1::PushOuterGradientRequest,
 
 class CallGuardTest : public ::testing::Test {
  protected:
-  CallGuardTest() : directory_(MakeDirectory()), authority_(directory_) {
+  CallGuardTest() : directory_(MakeTestDirectory()), authority_(directory_) {
     RpcServer::Spec spec;
-    spec.listener.tls = authority_.Issue("atoll:server:s-0");
+    UseTlsDirectory(directory_, spec.listener.tls);
+    const TlsFiles own = authority_.Issue("atoll:server:s-0");
+    ReplaceTlsFiles(own, spec.listener.tls);
+    std::filesystem::copy_file(
+        own.ca, spec.listener.tls.ca,
+        std::filesystem::copy_options::overwrite_existing);
     spec.services = {&parameters_, &runs_};
     server_ = RpcServer::Start(spec).value();
     server_->SetServing(true);
-  }
-
-  static std::string MakeDirectory() {
-    const std::string path =
-        ::testing::TempDir() + "/" +
-        ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::create_directories(path);
-    return path;
   }
 
   std::shared_ptr<grpc::Channel> Dial(const std::string& common_name) {
@@ -122,24 +109,6 @@ class CallGuardTest : public ::testing::Test {
     return Call(*v1::RunService::NewStub(channel),
                 &v1::RunService::Stub::GetRun, request,
                 CallOptions{kPatience, "", "server"});
-  }
-
-  // A method of any kind, with one message of these bytes.
-  static grpc::StatusCode CallAny(const std::shared_ptr<grpc::Channel>& channel,
-                                  const std::string& method,
-                                  const std::string& bytes = "") {
-    grpc::GenericStub stub(channel);
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
-    const grpc::Slice slice(bytes);
-    const grpc::ByteBuffer request(&slice, 1);
-    grpc::ByteBuffer response;
-    std::promise<grpc::StatusCode> code;
-    stub.UnaryCall(&context, method, {}, &request, &response,
-                   [&](const grpc::Status& status) {
-                     code.set_value(status.error_code());
-                   });
-    return code.get_future().get();
   }
 
   const std::string directory_;
@@ -248,6 +217,39 @@ TEST_F(CallGuardTest, CallsOfACertificateAreBounded) {
   for (const auto& stream : streams) {
     if (stream != streams.back()) stream->Finish();
   }
+}
+
+TEST_F(CallGuardTest, OpenStreamsOfARevokedCertificateEnd) {
+  const TlsFiles stolen = authority_.Issue("atoll:island:attic");
+  const auto channel = Dial(stolen);
+  const auto stub = v1::ParameterService::NewStub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+  const auto push = stub->PushOuterGradient(&context);
+  ASSERT_TRUE(push->Write({}));
+  const auto other_stub =
+      v1::ParameterService::NewStub(Dial("atoll:island:attic"));
+  grpc::ClientContext other_context;
+  const auto other = other_stub->PushOuterGradient(&other_context);
+  ASSERT_TRUE(other->Write({}));
+  while (parameters_.call_count < 2) std::this_thread::yield();
+  const absl::Time now = absl::Now();
+  const std::string serial =
+      ReadSerial(ReadTlsFiles(stolen)->cert_pem).value();
+  std::ofstream(directory_ + "/crl.pem")
+      << MakeRevocationList(authority_.pair(), {{serial, now}}, now).value();
+  // Neither side sends anything.
+  v1::PushOuterGradientResponse response;
+  EXPECT_FALSE(push->Read(&response));
+  const grpc::Status ended = push->Finish();
+  EXPECT_EQ(ended.error_code(), grpc::StatusCode::UNAVAILABLE)
+      << ended.error_message();
+  const absl::Status status = GetRun(channel).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "was revoked at")) << status;
+  // The stream of the same name with another certificate goes on.
+  other->WritesDone();
+  EXPECT_TRUE(other->Finish().ok());
 }
 
 TEST_F(CallGuardTest, AServiceWhoseCallsCannotBeCheckedDoesNotStart) {

@@ -1,6 +1,5 @@
 #include "base/rpc/call_metrics.h"
 
-#include <future>
 #include <map>
 #include <string>
 #include <utility>
@@ -9,8 +8,8 @@
 #include "atoll/v1/parameter_service.grpc.pb.h"
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "base/rpc/listener.h"
+#include "base/rpc/testing/raw_calls.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 
 namespace atl::rpc {
@@ -27,21 +26,6 @@ class RunServiceDouble : public v1::RunService::Service {
                ? grpc::Status(grpc::StatusCode::NOT_FOUND, "no such run")
                : grpc::Status::OK;
   }
-};
-
-// Reads messages up to the end, and finishes.
-class Drain
-    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- public:
-  Drain() { StartRead(&message_); }
-  void OnReadDone(bool ok) override {
-    if (ok) return StartRead(&message_);
-    Finish(grpc::Status::OK);
-  }
-  void OnDone() override { delete this; }
-
- private:
-  grpc::ByteBuffer message_;
 };
 
 // Callback handlers, one of them raw.
@@ -79,22 +63,6 @@ class CallMetricsTest : public ::testing::Test {
     return v1::RunService::NewStub(Dial(server))
         ->GetRun(&context, request, &response)
         .error_code();
-  }
-
-  // Calls a method that the generated stubs do not have.
-  static grpc::StatusCode CallUnknown(const RpcServer &server,
-                                      const std::string &method) {
-    grpc::GenericStub stub(Dial(server));
-    grpc::ClientContext context;
-    const grpc::Slice bytes("request");
-    const grpc::ByteBuffer request(&bytes, 1);
-    grpc::ByteBuffer response;
-    std::promise<grpc::StatusCode> code;
-    stub.UnaryCall(&context, method, {}, &request, &response,
-                   [&](const grpc::Status &status) {
-                     code.set_value(status.error_code());
-                   });
-    return code.get_future().get();
   }
 
   // By method: the calls that began.
@@ -181,7 +149,8 @@ TEST_F(CallMetricsTest, AMethodThatNoServiceHasIsOther) {
         std::vector<grpc::Service *>{}}) {
     const auto server = Start(services);
     for (const char *method : {"/a/b", "/atoll.v1.RunService/None", "/x"}) {
-      EXPECT_EQ(CallUnknown(*server, method), grpc::StatusCode::UNIMPLEMENTED);
+      EXPECT_EQ(CallAny(Dial(*server), method),
+                grpc::StatusCode::UNIMPLEMENTED);
     }
   }
   EXPECT_EQ(Started(), (Calls{{"other", 12}}));

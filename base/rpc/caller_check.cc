@@ -1,6 +1,5 @@
 #include "base/rpc/caller_check.h"
 
-#include <openssl/sha.h>
 #include <openssl/x509v3.h>
 
 #include <optional>
@@ -8,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/codec/sha256.h"
 #include "base/obs/log.h"
 #include "base/rpc/certificates/x509.h"
 #include "base/status/annotate.h"
@@ -16,9 +16,6 @@
 
 namespace atl::rpc {
 namespace {
-
-// How often calls look whether the files have changed.
-constexpr absl::Duration kLookEvery = absl::Seconds(1);
 
 // Certificates whose answer is remembered. To parse one takes up to 1 ms.
 constexpr size_t kRememberedMax = 65536;
@@ -112,33 +109,35 @@ std::shared_ptr<const TlsMaterial> CallerCheck::Refresh() {
   return material;
 }
 
-absl::Status CallerCheck::CheckCertificate(const grpc::AuthContext& peer) {
-  return FindCaller(peer).status();
+std::string CallerCheck::KeyOf(const grpc::AuthContext& peer) {
+  const std::string pem = OnlyValue(peer, GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  if (!peer.IsPeerAuthenticated() || pem.empty()) return "";
+  const codec::Sha256Digest digest = codec::ComputeSha256(pem);
+  return std::string(digest.begin(), digest.end());
+}
+
+absl::Status CallerCheck::CheckCertificate(const grpc::AuthContext& peer,
+                                           const std::string& key) {
+  return FindCaller(peer, key).status();
 }
 
 absl::Status CallerCheck::Check(const grpc::AuthContext& peer,
+                                const std::string& key,
                                 absl::string_view method) {
-  ASSIGN_OR_RETURN(const Caller caller, FindCaller(peer));
+  ASSIGN_OR_RETURN(const Caller caller, FindCaller(peer, key));
   return CheckRole(method, caller.role);
 }
 
-void CallerCheck::LookAgain(absl::Time now) {
-  {
-    MutexLock lock(&mutex_);
-    if (now < look_again_) return;
-    look_again_ = now + kLookEvery;
+absl::StatusOr<Caller> CallerCheck::FindCaller(const grpc::AuthContext& peer,
+                                               const std::string& key) {
+  if (key.empty()) {
+    return absl::UnauthenticatedError("a call without a certificate");
   }
-  Refresh();
-}
-
-absl::StatusOr<Caller> CallerCheck::FindCaller(const grpc::AuthContext& peer) {
-  LookAgain(absl::Now());
   ASSIGN_OR_RETURN(Caller caller, ParseCommonName(OnlyValue(
                                       peer, GRPC_X509_CN_PROPERTY_NAME)));
-  RETURN_IF_ERROR(
-      CheckPem(OnlyValue(peer, GRPC_X509_PEM_CERT_PROPERTY_NAME), caller,
-               OnlyValue(peer, GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME),
-               AllValues(peer, GRPC_PEER_URI_PROPERTY_NAME)));
+  RETURN_IF_ERROR(CheckPem(OnlyValue(peer, GRPC_X509_PEM_CERT_PROPERTY_NAME),
+                           key, caller,
+                           AllValues(peer, GRPC_PEER_URI_PROPERTY_NAME)));
   return caller;
 }
 
@@ -146,21 +145,16 @@ absl::StatusOr<Caller> CallerCheck::FindCaller(const grpc::AuthContext& peer) {
 // OpenSSL does not check it when a session is resumed. gRPC shows the first of
 // several common names.
 absl::Status CallerCheck::CheckPem(const std::string& pem,
+                                   const std::string& key,
                                    const Caller& caller,
-                                   const std::string& others_pem,
                                    const std::vector<std::string>& uris) {
-  // The peer chooses which other certificates it sends.
-  const std::string chain_pem = absl::StrCat(pem, "\n", others_pem);
-  std::string digest(SHA256_DIGEST_LENGTH, '\0');
-  SHA256(reinterpret_cast<const unsigned char*>(chain_pem.data()),
-         chain_pem.size(), reinterpret_cast<unsigned char*>(digest.data()));
   std::shared_ptr<const TlsMaterial> trusted;
   std::shared_ptr<const RevocationList> revoked;
   {
     MutexLock lock(&mutex_);
     trusted = trusted_;
     revoked = revoked_;
-    const auto found = checked_.find(digest);
+    const auto found = checked_.find(key);
     if (found != checked_.end()) return At(found->second, absl::Now());
   }
   const Certificate certificate = ReadFirstCertificate(pem);
@@ -183,7 +177,7 @@ absl::Status CallerCheck::CheckPem(const std::string& pem,
   MutexLock lock(&mutex_);
   if (trusted != trusted_) return status;
   if (checked_.size() >= kRememberedMax) checked_.clear();
-  checked_.emplace(std::move(digest), std::move(checked));
+  checked_.emplace(key, std::move(checked));
   return status;
 }
 

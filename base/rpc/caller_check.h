@@ -10,7 +10,7 @@
 //   * its role may call the method (authorization.h).
 //
 // The files are read again when they change (tls_source.h): at each handshake,
-// and once a second in calls, because an open connection makes no handshake.
+// and once a second by the guard, because an open connection makes no handshake.
 //
 // Thread-safe.
 
@@ -45,14 +45,20 @@ class CallerCheck {
   // The files' content. Callers are judged by it from now on.
   std::shared_ptr<const TlsMaterial> Refresh();
 
-  // OK if the peer's certificate counts, whatever it calls.
+  // The SHA-256 of the peer's certificate, as its PEM text; empty: it has shown
+  // none.
+  static std::string KeyOf(const grpc::AuthContext& peer);
+
+  // OK if the peer's certificate counts, whatever it calls. `key`: KeyOf(peer).
   // UNAUTHENTICATED: it does not; the message says why.
-  absl::Status CheckCertificate(const grpc::AuthContext& peer);
+  absl::Status CheckCertificate(const grpc::AuthContext& peer,
+                                const std::string& key);
 
   // OK if the peer's certificate counts and its role may call `method`
-  // ("/atoll.v1.RunService/GetRun").
+  // ("/atoll.v1.RunService/GetRun"). `key`: KeyOf(peer).
   // UNAUTHENTICATED, PERMISSION_DENIED: otherwise.
-  absl::Status Check(const grpc::AuthContext& peer, absl::string_view method);
+  absl::Status Check(const grpc::AuthContext& peer, const std::string& key,
+                     absl::string_view method);
 
  private:
   // The answer about a certificate, until it expires.
@@ -65,10 +71,10 @@ class CallerCheck {
       : source_(std::move(source)) {}
 
   static absl::Status At(const Checked& checked, absl::Time now);
-  void LookAgain(absl::Time now);
-  absl::StatusOr<Caller> FindCaller(const grpc::AuthContext& peer);
-  absl::Status CheckPem(const std::string& pem, const Caller& caller,
-                        const std::string& others_pem,
+  absl::StatusOr<Caller> FindCaller(const grpc::AuthContext& peer,
+                                    const std::string& key);
+  absl::Status CheckPem(const std::string& pem, const std::string& key,
+                        const Caller& caller,
                         const std::vector<std::string>& uris);
 
   const std::unique_ptr<TlsSource> source_;
@@ -77,8 +83,7 @@ class CallerCheck {
   // The newest TLS files, and their list; what checked_ is about.
   std::shared_ptr<const TlsMaterial> trusted_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const RevocationList> revoked_ ABSL_GUARDED_BY(mutex_);
-  absl::Time look_again_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  // By the SHA-256 of all that the peer sent.
+  // By KeyOf. Other certificates that a peer sends decide nothing.
   absl::flat_hash_map<std::string, Checked> checked_ ABSL_GUARDED_BY(mutex_);
 };
 

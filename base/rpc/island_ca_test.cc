@@ -20,6 +20,7 @@
 #include "base/rpc/channel.h"
 #include "base/rpc/listener.h"
 #include "base/rpc/status.h"
+#include "base/rpc/testing/test_certificates.h"
 #include "base/status/status_macros.h"
 #include "gtest/gtest.h"
 
@@ -52,12 +53,7 @@ class ScopeService : public v1::RunService::CallbackService {
 class IslandCaTest : public ::testing::Test {
  protected:
   IslandCaTest()
-      : directory_(::testing::TempDir() + "/" +
-                   ::testing::UnitTest::GetInstance()
-                       ->current_test_info()
-                       ->name()),
-        now_(absl::Now()) {
-    std::filesystem::create_directories(directory_);
+      : directory_(MakeTestDirectory()), now_(absl::Now()) {
     root_ = MakeAuthority("root", now_ - absl::Minutes(1),
                           now_ + absl::Hours(1), /*path_length=*/1)
                 .value();

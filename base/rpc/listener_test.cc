@@ -73,15 +73,7 @@ class RunServiceDouble : public v1::RunService::CallbackService {
 
 class ListenerTest : public ::testing::Test {
  protected:
-  ListenerTest() : directory_(MakeDirectory()), authority_(directory_) {}
-
-  static std::string MakeDirectory() {
-    const std::string path =
-        ::testing::TempDir() + "/" +
-        ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::create_directories(path);
-    return path;
-  }
+  ListenerTest() : directory_(MakeTestDirectory()), authority_(directory_) {}
 
   std::unique_ptr<RpcServer> Start(const ListenerOptions& listener) {
     RpcServer::Spec spec;

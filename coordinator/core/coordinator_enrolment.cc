@@ -90,6 +90,10 @@ EnrolmentRun Coordinator::DescribeRun(const RunMachine& run) const {
   described.is_member = [&state](const std::string& island_id) {
     return state.FindMember(island_id) != nullptr;
   };
+  described.is_present = [&state](const std::string& island_id) {
+    const Member* const member = state.FindMember(island_id);
+    return member != nullptr && member->present();
+  };
   for (const Member& member : state.members()) {
     if (!member.present()) continue;
     described.present.push_back({member.record.token_id(),

@@ -38,13 +38,25 @@ def file(name, package, **values):
     return Entry(data=text.encode(), package=package)
 
 
+def _settings(name, package):
+    # Keys for S3 may be in it: systemd reads it as root.
+    return dataclasses.replace(file(name, package), mode=0o640)
+
+
 def command():
+    name = "atoll"
+    unit = "atoll-island@.service"
     return Deb(
-        name="atoll", programs=("atoll",),
+        name=name, programs=("atoll",),
         summary="trains one model on many islands of hardware",
         description="The command of Atoll: it joins a run as an island, and "
-        "creates and\nwatches runs.",
-        fields={"Recommends": "ca-certificates", "Suggests": "atoll-server"})
+        "creates and\nwatches runs. A systemd unit runs an island from the "
+        "start of a machine;\n/etc/atoll/island.env says how.",
+        fields={"Recommends": "ca-certificates", "Suggests": "atoll-server"},
+        contents={
+            "usr/lib/systemd/system/" + unit: file(unit, name),
+            "etc/atoll/island.env": _settings("island.env", name),
+        })
 
 
 def services():
@@ -63,9 +75,8 @@ def services():
         unit = "atoll-%s.service" % service
         deb.contents["usr/lib/systemd/system/" + unit] = file(
             unit, name, SANDBOX=sandbox)
-        # Keys for S3 may be in it: systemd reads it as root.
-        deb.contents["etc/atoll/%s.env" % service] = dataclasses.replace(
-            file(service + ".env", name), mode=0o640)
+        deb.contents["etc/atoll/%s.env" % service] = _settings(
+            service + ".env", name)
     deb.contents["usr/lib/sysusers.d/atoll-server.conf"] = file(
         "sysusers.conf", name)
     return deb

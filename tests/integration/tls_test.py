@@ -286,6 +286,8 @@ class TlsTest(cluster_module.IntegrationTest):
         processes.run_cli("ca", "revoke", "--dir", "ca", "operator:anna",
                           cwd=directory, check=0)
         runs.ListRuns()  # The list is not there yet.
+        watch = held.raw_stream("/grpc.health.v1.Health/Watch")
+        next(watch)
         shutil.copy(os.path.join(directory, "ca", "crl.pem"),
                     os.path.join(directory, "coordinator"))
 
@@ -293,10 +295,15 @@ class TlsTest(cluster_module.IntegrationTest):
             try:
                 runs.ListRuns()
             except grpc.RpcError as error:
-                return error
+                # Its connection is shut first if it was open then.
+                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                    return error
             return None
 
         error = wait.until("the list is read", refused)
+        with self.assertRaises(grpc.RpcError) as ended:
+            next(watch)
+        self.assertEqual(ended.exception.code(), grpc.StatusCode.UNAVAILABLE)
         self.assertEqual(error.code(), grpc.StatusCode.UNAUTHENTICATED)
         self.assertIn("was revoked", error.details())
         done = cluster.run_cli("run", "list")

@@ -152,6 +152,15 @@ class GateTest(unittest.TestCase):
                    'atoll-gate')
     self.assertEqual('7200', flags['--certificate-s'])
 
+  def test_proxies_are_trusted_if_they_are_named(self):
+    for named, expected in (([], None),
+                            (['10.4.0.0/14'], '10.4.0.0/14'),
+                            (['10.4.0.0/14', 'fd00::/8'],
+                             '10.4.0.0/14,fd00::/8')):
+      flags = _flags(self.rendered('TLSRoute', trustedProxies=named),
+                     'Deployment', 'atoll-gate')
+      self.assertEqual(expected, flags.get('--trusted-proxy'))
+
   def test_listeners_trust_the_island_ca_only_with_a_gate(self):
     for name, path in (('coordinator', 'coordinator'),
                        ('server', '$(POD_NAME)')):

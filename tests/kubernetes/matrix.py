@@ -82,7 +82,8 @@ VALUES = {
     'no addresses outside': exposed('None'),
     'a gate at node ports': gate('NodePort', replicas=3, certificateHours=1),
     'a gate at a load balancer': gate('LoadBalancer', **_PLACE),
-    'a gate at a TLS route': gate('TLSRoute', resources=_SIZES),
+    'a gate at a TLS route': gate('TLSRoute', resources=_SIZES,
+                                  trustedProxies=['10.4.0.0/14', 'fd00::/8']),
     'a gate inside': {'gate': {'enabled': True}},
     'a gate inside, islands outside': gate('LoadBalancer',
                                            expose={'type': 'None'}),
@@ -219,6 +220,8 @@ REFUSED = {
         gate('TLSRoute', logLevel='info'), 'logLevel'),
     'certificates of two days by a gate': (
         gate('TLSRoute', certificateHours=48), 'certificateHours'),
+    'a proxy of a gate that is no network': (
+        gate('TLSRoute', trustedProxies=['lb.example.org']), 'trustedProxies'),
     'a gate of which islands reach no coordinator': (
         dict(gate('TLSRoute'), coordinator={}), 'set coordinator.expose.type'),
     'a gate of which islands reach no server': (

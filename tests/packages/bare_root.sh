@@ -184,7 +184,7 @@ for name in atoll atoll-coordinator atoll-server atoll-gate; do
   has 755 root:root "/usr/bin/$name"
 done
 "${inside[@]}" systemd-analyze verify --man=no \
-  /usr/lib/systemd/system/atoll-{coordinator,server,gate}.service ||
+  /usr/lib/systemd/system/atoll-{coordinator,server,gate,island@}.service ||
   fail "systemd-analyze verify"
 check "systemd-analyze verify"
 "${inside[@]}" systemd-analyze security --offline=yes --threshold=25 \

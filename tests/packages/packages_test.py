@@ -131,11 +131,13 @@ class PackagesTest(unittest.TestCase):
     def test_the_debs_have_exactly_these_files(self):
         program, text = "-rwxr-xr-x", "-rw-r--r--"
         settings = "-rw-r-----"  # AWS keys may be in it.
+        units = "usr/lib/systemd/system/atoll-%s.service"
         self.assertEqual(self.contained(_COMMAND), {
+            "etc/atoll/island.env": settings,
             "usr/bin/atoll": program,
+            units % "island@": text,
             "usr/share/doc/atoll/copyright": text,
         })
-        units = "usr/lib/systemd/system/atoll-%s.service"
         self.assertEqual(self.contained(_SERVICES), {
             "etc/atoll/coordinator.env": settings,
             "etc/atoll/gate.env": settings,
@@ -167,6 +169,9 @@ class PackagesTest(unittest.TestCase):
             read(os.path.join(self.unpack(_SERVICES), "DEBIAN/conffiles")),
             "/etc/atoll/coordinator.env\n/etc/atoll/gate.env\n"
             "/etc/atoll/server.env\n")
+        self.assertEqual(
+            read(os.path.join(self.unpack(_COMMAND), "DEBIAN/conffiles")),
+            "/etc/atoll/island.env\n")
 
     def test_units_and_configuration_name_flags_that_exist(self):
         root = self.unpack(_SERVICES)
@@ -190,6 +195,45 @@ class PackagesTest(unittest.TestCase):
             self.assertEqual(set(given) - known, set(), program)
             required = re.findall(r"(--[a-z-]+) TEXT REQUIRED", text)
             self.assertEqual(set(required) - set(given), set(), program)
+
+    def test_the_island_s_unit_reads_a_join_string_that_root_alone_can(self):
+        root = self.unpack(_COMMAND)
+        unit = read(os.path.join(
+            root, "usr/lib/systemd/system/atoll-island@.service"))
+        settings = read(os.path.join(root, "etc/atoll/island.env"))
+        string = "/etc/atoll/island/%i.join"
+        for line in ("ConditionPathExists=" + string,
+                     "LoadCredential=join:" + string,
+                     "EnvironmentFile=/etc/atoll/island.env",
+                     "DynamicUser=yes", "StateDirectoryMode=0700",
+                     "Restart=always"):
+            self.assertIn("\n%s\n" % line, unit)
+        self.assertIn(string.replace("%i", "RUN"), settings)
+        self.assertRegex(unit, r"\nMemoryMax=[1-9][0-9]*%\n")
+        text = debian.run(processes.binary(processes.CLI), "join", "--help")
+        flags = re.findall(r"--[a-z-]+\b", "".join(
+            re.findall(r"^ExecStart=.*", unit, re.M) +
+            re.findall(r"^#(?:FLAGS=|  )\S*--.*", settings, re.M)))
+        self.assertGreater(len(flags), 3)
+        self.assertEqual(
+            set(flags) - set(re.findall(r"--[a-z-]+\b", text)), set())
+        # As systemd calls the shell.
+        script = re.search(r"-c '(.*)'", unit).group(1).replace("$$", "$")
+        place = os.path.join(self.place, "credentials")
+        os.mkdir(place)
+        with open(os.path.join(place, "join"), "w", encoding="ascii") as file:
+            file.write("the string")
+        fake = os.path.join(place, "atoll")
+        with open(fake, "w", encoding="ascii") as file:
+            file.write('#!/bin/sh\necho "$*"\ncat\n')
+        os.chmod(fake, 0o755)
+        done = subprocess.run(
+            ["sh", "-c", script.replace("/usr/bin/atoll", fake).replace(
+                "%i", "spring"), "atoll", "--memory", "12GB"],
+            env={"CREDENTIALS_DIRECTORY": place, "PATH": "/usr/bin:/bin"},
+            stdout=subprocess.PIPE, text=True, check=True)
+        self.assertEqual(done.stdout, "join - --run=spring --memory 12GB\n"
+                         "the string")
 
     def test_only_programs_of_the_tarball_are_executable(self):
         for name, member in self.members.items():

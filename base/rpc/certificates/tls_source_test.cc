@@ -26,15 +26,7 @@ class Lines : public LogSink {
 class TlsSourceTest : public ::testing::Test {
  protected:
   TlsSourceTest()
-      : authority_(Directory()), files_(authority_.Issue("atoll:server:a")) {}
-
-  static std::string Directory() {
-    const std::string path =
-        ::testing::TempDir() + "/" +
-        ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::create_directories(path);
-    return path;
-  }
+      : authority_(MakeTestDirectory()), files_(authority_.Issue("atoll:server:a")) {}
 
   std::unique_ptr<TlsSource> Open() {
     auto source = TlsSource::Open(files_, KeyUse::kServer, "the listener");

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status/check.h"
+#include "gtest/gtest.h"
 
 namespace atl::rpc {
 namespace {
@@ -23,6 +24,15 @@ void ReplaceFile(const std::string& from, const std::string& to) {
 }
 
 }  // namespace
+
+std::string MakeTestDirectory() {
+  const std::string path = absl::StrCat(
+      ::testing::TempDir(), "/",
+      ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::filesystem::remove_all(path);  // Of an earlier run.
+  std::filesystem::create_directories(path);
+  return path;
+}
 
 TestAuthority::TestAuthority(std::string directory)
     : directory_(std::move(directory)) {

@@ -9,6 +9,9 @@
 
 namespace atl::rpc {
 
+// Makes an empty directory that has the name of the running test.
+std::string MakeTestDirectory();
+
 class TestAuthority {
  public:
   // Writes its files under `directory`, which must exist.

@@ -35,6 +35,9 @@ struct EnrolmentRun {
   // Whether an island with this id has joined it.
   std::function<bool(const std::string& island_id)> is_member =
       [](const std::string&) { return false; };
+  // Whether such an island is a member now.
+  std::function<bool(const std::string& island_id)> is_present =
+      [](const std::string&) { return false; };
   std::vector<Present> present;
 };
 

@@ -291,7 +291,7 @@ absl::Status Enrolments::CheckName(const EnrolmentRun& run,
                      absl::StrCat("an operator has revoked the name ", name,
                                   " in this run: choose another"));
   }
-  if (other->key_sha256() != key_sha256 && !IsFree(*other, now)) {
+  if (other->key_sha256() != key_sha256 && !IsFree(*other, run, now)) {
     return Refuse(absl::StatusCode::kAlreadyExists, "NAME_TAKEN",
                   absl::StrCat("another machine is enrolled as ", name,
                                " in this run: choose another --island-id"));
@@ -306,10 +306,17 @@ bool Enrolments::HasRevokedToken(const storage::v1::IdentitySet& set) const {
 
 // A name that was revoked by itself stays: it must remain refused.
 bool Enrolments::IsFree(const storage::v1::IdentitySet& set,
-                        absl::Time now) const {
-  return !set.revoked() &&
-         (HasRevokedToken(set) ||
-          now >= FromProto(set.grant().end_time()) + kRenewableAfterEnd);
+                        const EnrolmentRun& run, absl::Time now) const {
+  if (set.revoked()) return false;
+  const v1::EnrolledIdentity& identity = set.grant().identity();
+  const v1::Token* const token = FindToken(set.token_id());
+  // Nothing shows whether a reader still reads.
+  const bool is_left_over = token != nullptr && token->has_revoke_time() &&
+                            token->role() == v1::ENROLLED_ROLE_ISLAND &&
+                            identity.run_uid() == run.run_uid &&
+                            !run.is_present(identity.name());
+  return is_left_over || HasRevokedToken(set) ||
+         now >= FromProto(set.grant().end_time()) + kRenewableAfterEnd;
 }
 
 absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::MakeRoom(
@@ -324,8 +331,8 @@ absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::MakeRoom(
   }
   const auto first = run_is_full ? begin : identities_.begin();
   const auto last = run_is_full ? end : identities_.end();
-  const auto gone = std::find_if(first, last, [this, now](const auto& item) {
-    return IsFree(item.second, now);
+  const auto gone = std::find_if(first, last, [&](const auto& item) {
+    return IsFree(item.second, run, now);
   });
   if (gone == last) return CheckRoom(run, /*use_count=*/1, now);
   storage::v1::IdentityForgotten& forgotten =
@@ -344,7 +351,7 @@ absl::Status Enrolments::CheckRoom(const EnrolmentRun& run, int64_t use_count,
     if (run_uid == run.run_uid) of_run += count;
   };
   for (const auto& [key, set] : identities_) {
-    if (!IsFree(set, now)) add(key.first, 1);
+    if (!IsFree(set, run, now)) add(key.first, 1);
   }
   for (const auto& [id, set] : tokens_) {
     const v1::Token& token = set.token();

@@ -87,8 +87,9 @@ class Enrolments {
   absl::StatusOr<std::vector<storage::v1::Record>> Create(
       const v1::CreateTokenRequest& request, const EnrolmentRun& run,
       absl::Time now) const;
-  // One record; none if that was done before. With `islands` all names of the
-  // token are revoked too, and others may have them.
+  // One record; none if that was done before. Others may have the names of the
+  // token's islands that are no members. With `islands` all names of the token
+  // are revoked too, and others may have them.
   absl::StatusOr<std::vector<storage::v1::Record>> Revoke(
       const std::string& token_id, bool islands, absl::Time now) const;
   // RESOURCE_EXHAUSTED: the run has kRevokedARunMax revoked names.
@@ -133,9 +134,10 @@ class Enrolments {
   // OK if the key may have `name`.
   absl::Status CheckName(const EnrolmentRun& run, const std::string& name,
                          const std::string& key_sha256, absl::Time now) const;
-  // True if others may have the name: it was revoked with its token, or can no
-  // longer be renewed.
-  bool IsFree(const storage::v1::IdentitySet& set, absl::Time now) const;
+  // True if others may have the name: it was revoked with its token, or its
+  // token was and it is no member of `run`, or it can no longer be renewed.
+  bool IsFree(const storage::v1::IdentitySet& set, const EnrolmentRun& run,
+              absl::Time now) const;
   bool HasRevokedToken(const storage::v1::IdentitySet& set) const;
   // Makes room for one more name: the record that drops a free one, if all are
   // taken. RESOURCE_EXHAUSTED: there is no such name.

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/layout/run_timing.h"
@@ -54,6 +55,12 @@ bool IsIdle(const RunState& state, const ObservedMember& seen, absl::Time now) {
          IdleTime(seen, now) >= kIdleRoundsMax * round;
 }
 
+std::set<int32_t> ListAsked(const v1::OpenRound& open) {
+  std::set<int32_t> slots;
+  for (const v1::SlotPlan& plan : open.slots()) slots.insert(plan.slot());
+  return slots;
+}
+
 // Slots with a contribution that a round still has to take.
 std::set<int32_t> ListReceived(const RunState& state,
                                const Observations& observed) {
@@ -73,21 +80,24 @@ std::set<int32_t> ListReceived(const RunState& state,
 std::optional<Yield> FindIdle(const RunState& state,
                               const Observations& observed, int32_t newcomer,
                               absl::Time now) {
-  const std::set<int32_t> received = ListReceived(state, observed);
-  std::optional<std::tuple<absl::Duration, int32_t>> longest;
+  std::vector<std::pair<absl::Duration, int32_t>> idle;
   for (const Member& member : state.members()) {
     const int32_t slot = member.record.slot();
     const ObservedMember& seen = observed.members[slot];
-    if (!member.present() || slot == newcomer || received.contains(slot) ||
-        (member.ready() && IsStrict(state)) || !IsIdle(state, seen, now)) {
-      continue;
+    if (member.present() && slot != newcomer &&
+        !(member.ready() && IsStrict(state)) && IsIdle(state, seen, now)) {
+      idle.emplace_back(IdleTime(seen, now), slot);
     }
-    const std::tuple<absl::Duration, int32_t> candidate = {IdleTime(seen, now),
-                                                           slot};
-    if (!longest.has_value() || candidate > *longest) longest = candidate;
   }
-  if (!longest.has_value()) return std::nullopt;
-  return Yield{std::get<int32_t>(*longest),
+  // Without an idle member a Join costs no look at the shards' reports.
+  if (idle.empty()) return std::nullopt;
+  const std::set<int32_t> received = ListReceived(state, observed);
+  std::erase_if(idle, [&received](const auto& candidate) {
+    return received.contains(candidate.second);
+  });
+  const auto longest = std::max_element(idle.begin(), idle.end());
+  if (longest == idle.end()) return std::nullopt;
+  return Yield{longest->second,
                absl::StrCat("it is idle: nothing of it was merged for ",
                             kIdleRoundsMax, " rounds")};
 }
@@ -137,8 +147,7 @@ void NoteReady(absl::Time now, ObservedMember& seen) { Stop(seen, now); }
 
 void NoteAsked(const RunState& state, const v1::OpenRound& open, absl::Time now,
                Observations& observed) {
-  std::set<int32_t> asked;
-  for (const v1::SlotPlan& plan : open.slots()) asked.insert(plan.slot());
+  const std::set<int32_t> asked = ListAsked(open);
   for (const Member& member : state.members()) {
     if (!member.ready()) continue;
     ObservedMember& seen = observed.members[member.record.slot()];
@@ -156,8 +165,7 @@ void NoteMerged(const RunState& state, const v1::OpenRound& open,
   for (const v1::SealedContribution& sealed : seal.contributions()) {
     merged.insert(sealed.key().slot());
   }
-  std::set<int32_t> asked;
-  for (const v1::SlotPlan& plan : open.slots()) asked.insert(plan.slot());
+  const std::set<int32_t> asked = ListAsked(open);
   for (const Member& member : state.members()) {
     const int32_t slot = member.record.slot();
     ObservedMember& seen = observed.members[slot];

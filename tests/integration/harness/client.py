@@ -163,6 +163,10 @@ class Client:
         """Makes a unary call to `path` with the bytes of a message."""
         return self._channel.unary_unary(path)(message, timeout=timeout)
 
+    def raw_stream(self, path, message=b"", timeout=CALL_TIMEOUT_S):
+        """The same of a call with many responses; returns their iterator."""
+        return self._channel.unary_stream(path)(message, timeout=timeout)
+
     def message(self, name):
         return self.schema.message_named("atoll.v1." + name)
 

@@ -8,7 +8,9 @@ import select
 import ssl
 import struct
 
+from harness import gated
 from harness import raw_http2
+from harness import run_file
 from harness import wait
 
 _CANCEL = struct.pack(">I", 8)
@@ -35,6 +37,50 @@ def send(address, certificate, path, streams, with_message):
     except OSError:
         return 0
     return streams
+
+
+def memory(process, name):
+    """VmRSS or VmHWM of a process, in bytes."""
+    with open("/proc/%d/status" % process.pid, encoding="ascii") as file:
+        return next(int(line.split()[1]) << 10 for line in file
+                    if line.startswith(name + ":"))
+
+
+def memory_max(idle):
+    """What an attack on a program that had `idle` bytes may make of it."""
+    return 1.5 * idle + (64 << 20)
+
+
+class AttackTest(gated.GatedTest):
+    """A run whose enrolled islands attack its programs."""
+
+    def enrol(self, *islands):
+        """Returns the certificates of volunteer-0, volunteer-1, ..."""
+        self.start(server_count=1)
+        self.create_run(run_file.ELASTIC)
+        volunteers = ["volunteer-%d" % i for i in range(len(islands))]
+        for volunteer, island in zip(volunteers, islands):
+            self.cluster.start_volunteer(
+                volunteer, self.token(), arguments=["--island-id=" + island])
+        wait.until("they are members",
+                   lambda: len(self.cluster.islands()) == len(islands))
+        return [self.enrolled(volunteer) for volunteer in volunteers]
+
+    def revoke(self, volunteer, island):
+        self.cluster.may_end(volunteer)
+        self.cluster.run_cli("island", "revoke", "run", "e-" + island, check=0)
+        self.cluster.processes[volunteer].wait()
+
+    def restart(self, program):
+        """Returns the address of the fresh program, once it serves."""
+        cluster = self.cluster
+        cluster.kill(program)
+        cluster.restart(program)
+        address = (cluster.coordinator_address if program == "coordinator"
+                   else cluster.server_address(program))
+        wait.until("%s serves" % program, lambda: cluster.retry(
+            cluster.client(address).health) == 1)
+        return address
 
 
 def _stream(number, headers, with_message):
