@@ -92,6 +92,9 @@ class IslandPart {
   std::string data_fingerprint() const {
     return state_->trainer().data_fingerprint();
   }
+  std::string frozen_digest() const {
+    return state_->trainer().frozen_digest();
+  }
   // 0: not measured.
   double tokens_per_second() const { return tokens_per_second_; }
   server::TransferCounters counters() const { return parameters_->counters(); }

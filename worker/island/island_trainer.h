@@ -34,6 +34,7 @@ struct StepRequest {
   int64_t version = 0;        // Version of fragment 0.
   int32_t data_shard = 0;     // Data shard of the run's data.
   int64_t data_position = 0;  // First sample; a step reads inner.batch_size.
+  std::string warning;        // For the island's person; may be empty.
 };
 
 struct StepResult {
@@ -43,6 +44,7 @@ struct StepResult {
   int64_t token_count = 0;
   absl::Time begin, end;
   bool is_last = false;  // The trainer cannot continue: leave the run.
+  std::string index_digest;  // TrainerTrain.index_digest.
   // The trainer's own numbers: means of the steps, weighted by tokens.
   std::map<std::string, double> metrics;
 };
@@ -75,6 +77,9 @@ class IslandTrainer {
 
   // Fingerprint of the data that it trains on; empty: not known.
   virtual std::string data_fingerprint() const { return ""; }
+  // SHA-256 (hex) of what decides its results and is not in the run; empty: not
+  // known.
+  virtual std::string frozen_digest() const { return ""; }
 
   // Collective. Measures tokens a second. The results of its steps are dropped,
   // and the state is fresh afterwards. 0: not measured.
