@@ -18,8 +18,8 @@ namespace {
 
 // An island whose frozen parameters are not those of `digest`: a member, or one
 // whose contributions were merged. Null: none is known. A volunteer's claim
-// keeps nobody out, and neither does that of an island that an operator has
-// removed.
+// excludes no other island, and neither does the claim of an island that an
+// operator has removed.
 const Member* FindOtherFrozen(const RunState& state,
                               const std::string& island_id,
                               const std::string& digest) {

@@ -1108,13 +1108,6 @@ TEST_F(RunMachineTest, FrozenParametersOfMergedContributionsStay) {
   run_->frozen_digest = kBase;
   JoinReady("i0");
   JoinReady("i1");
-  run_->frozen_digest = kOtherBase;
-  // Nothing of its first base is in the run yet: it was a mistake.
-  ASSERT_TRUE(run_->Leave("i1").ok());
-  ASSERT_TRUE(run_->Leave("i0").ok());
-  run_->frozen_digest = kBase;
-  JoinReady("i0");
-  JoinReady("i1");
   run_->PushAll("i0");
   run_->PushAll("i1");
   run_->FollowPlans();
@@ -1132,7 +1125,19 @@ TEST_F(RunMachineTest, FrozenParametersOfMergedContributionsStay) {
   EXPECT_TRUE(run_->Join("i9").ok());
 }
 
-TEST_F(RunMachineTest, AVolunteersFrozenDigestKeepsNobodyOut) {
+TEST_F(RunMachineTest, AnIslandMayCorrectItsFrozenParameters) {
+  run_ = std::make_unique<RunSimulation>(ElasticSpec());
+  run_->StartServers();
+  run_->frozen_digest = kBase;
+  ASSERT_TRUE(run_->Join("i0").ok());
+  run_->frozen_digest = kOtherBase;
+  EXPECT_TRUE(run_->Join("i0").ok());
+  ASSERT_TRUE(run_->Leave("i0").ok());
+  run_->frozen_digest = kBase;
+  EXPECT_TRUE(run_->Join("i1").ok());
+}
+
+TEST_F(RunMachineTest, AVolunteersFrozenDigestExcludesNoOther) {
   run_ = std::make_unique<RunSimulation>(ElasticSpec());
   run_->StartServers();
   run_->frozen_digest = kOtherBase;

@@ -90,16 +90,26 @@ class Peer:
         assert answer["seq"] == str(seq), (seq, answer)
         return answer[kind]
 
-    def hello(self, fragment_count=len(LAYOUT), **fields):
+    def place(self, **fields):
+        """Answers a join, which precedes the hello."""
+        message = self.receive()
+        if message is None:
+            raise Gone("before its join")
+        assert message == {"seq": "1", "join": {"version": 1}}, message
+        self.send({"seq": "1", "join": {
+            "version": 1, "run_uid": UID, "island_id": "kitchen", "slot": 4,
+            "data_shard": 1, "data_shard_count": 3, **fields}})
+
+    def hello(self, fragment_count=len(LAYOUT), seq="1", **fields):
         message = self.receive()
         if message is None:
             raise Gone("before its hello")
-        assert message == {"seq": "1", "hello": {"version": 1}}, message
+        assert message == {"seq": seq, "hello": {"version": 1}}, message
         hello = {"version": 1, "run_id": RUN, "run_uid": UID,
                  "island_id": "kitchen", "program_version": "0.1.0",
                  "fragment_count": fragment_count, "strict": True,
                  "inner_step_count": "3", **fields}
-        self.send({"seq": "1", "hello": hello})
+        self.send({"seq": seq, "hello": hello})
 
     def region(self, element_count):
         """A new region. Its descriptor is the last of `files`."""
