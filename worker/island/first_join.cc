@@ -15,7 +15,9 @@ FirstJoin::FirstJoin(const ControlLinkOptions& options,
                      coordinator::IslandControlClient& client)
     : run_id_(options.join.run_id()),
       link_(options, client, mailbox_,
-            {[this](const v1::JoinResponse& joined) { return OnJoined(joined); },
+            {[this](const v1::JoinResponse& response) {
+               return OnJoined(response);
+             },
              [](const v1::IslandPlan&) { return absl::OkStatus(); }}) {}
 
 absl::Status FirstJoin::OnJoined(const v1::JoinResponse& response) {

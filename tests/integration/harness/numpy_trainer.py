@@ -1,11 +1,13 @@
 """A trainer with NumPy: linear regression, gradient descent with momentum.
 
-usage: numpy_trainer.py RUN SOCKET WORK_DIR [--die-at POINT@N]
+usage: numpy_trainer.py RUN SOCKET WORK_DIR [--die-at POINT@N] [--base N]
+       [--samples N]
 
 Its exchange listens at SOCKET; it keeps its states in WORK_DIR. POINT is
 `step` (after the Nth step), `save` (while the Nth state is captured), `saved`
 (once the Nth state is durable, before the exchange knows) or `load` (while the
-Nth state is taken back).
+Nth state is taken back). --base stands for frozen parameters. With --samples it
+joins first, and has a sampler of N samples.
 """
 
 import argparse
@@ -19,7 +21,7 @@ import numpy
 _TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
 sys.path.insert(0, os.path.join(_TREE, "worker/sdk/python"))
 import atoll  # pylint: disable=wrong-import-position
-from atoll import _store  # pylint: disable=wrong-import-position
+from atoll import _store, _trainer  # pylint: disable=wrong-import-position
 
 # Rows and columns of the weights: more than one block.
 INPUTS, OUTPUTS = 90, 50
@@ -104,13 +106,27 @@ def main():
     parser.add_argument("socket")
     parser.add_argument("work_dir")
     parser.add_argument("--die-at")
+    parser.add_argument("--base", default="")
+    parser.add_argument("--samples", type=int)
     arguments = parser.parse_args()
     death = Death(arguments.die_at)
     die_once_saved(death)
     optimizer = Momentum(death)
     os.environ["ATOLL_SOCKET"] = arguments.socket
-    island = atoll.Island("", run=arguments.run, work_dir=arguments.work_dir,
-                          state={"optimizer": optimizer}, save="always")
+    if arguments.base:
+        digest = hashlib.sha256(arguments.base.encode()).hexdigest()
+        _trainer.Trainer.frozen_digest = lambda self: digest
+    place = {"run": arguments.run, "work_dir": arguments.work_dir}
+    if arguments.samples:
+        joined = atoll.join("", **place)
+        atoll.ShardSampler(arguments.samples, joined)
+        print("joined", joined.index, joined.shard, joined.shard_count,
+              flush=True)
+        place = {"joined": joined}
+    else:
+        place["address"] = ""
+    island = atoll.Island(state={"optimizer": optimizer}, save="always",
+                          **place)
 
     @island.evaluate
     def evaluate():

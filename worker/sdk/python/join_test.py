@@ -232,8 +232,9 @@ class ShardSamplerTest(cases.unittest.TestCase):
         for shard in range(3):
             for rank in range(2):
                 # The seeds of islands may differ.
-                sampler = atoll.ShardSampler(range(100), place(shard), seed=shard,
-                                             num_replicas=2, rank=rank)
+                sampler = atoll.ShardSampler(
+                    range(100), place(shard), seed=shard, num_replicas=2,
+                    rank=rank)
                 mine = list(sampler)
                 self.assertEqual(len(mine), len(sampler))
                 self.assertEqual({index % 3 for index in mine}, {shard})

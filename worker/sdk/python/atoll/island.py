@@ -158,7 +158,8 @@ class Island:
             if any(given is not None for given in (
                     address, run, island_id, work_dir, on_event)):
                 raise Error("joined has the address, the run, the island_id, "
-                            "the work_dir and on_event", code="INVALID_ARGUMENT",
+                            "the work_dir and on_event",
+                            code="INVALID_ARGUMENT",
                             hint="Give them to atoll.join only.")
             run, folder = joined.run, joined.folder
         elif address is None or run is None:

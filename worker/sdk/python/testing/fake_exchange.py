@@ -37,6 +37,7 @@ class Peer:
 
     Attributes:
       regions: float32 arrays, one a fragment, after `layout`.
+      frozen_digest: That of the hello, after `hello`.
     """
 
     def __init__(self, sock):
@@ -104,6 +105,7 @@ class Peer:
         message = self.receive()
         if message is None:
             raise Gone("before its hello")
+        self.frozen_digest = message.get("hello", {}).pop("frozen_digest", "")
         assert message == {"seq": seq, "hello": {"version": 1}}, message
         hello = {"version": 1, "run_id": RUN, "run_uid": UID,
                  "island_id": "kitchen", "program_version": "0.1.0",
