@@ -222,7 +222,7 @@ absl::StatusOr<v1::TrainerMessage> TrainerHost::GivePlace(
     absl::StatusOr<v1::TrainerMessage> next =
         Receive(kGreetMax, /*is_train=*/false);
     // Another one may come for it: as after the loss of a trainer that trains.
-    if (!next.ok()) return Lose(next.status());
+    if (absl::IsUnavailable(next.status())) return Lose(next.status());
     return next;
   }
   return absl::CancelledError("stopped before the trainer had its model");

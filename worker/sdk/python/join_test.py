@@ -58,7 +58,9 @@ class JoinTest(cases.FolderCase):
             self.assertEqual((joined.index, joined.shard, joined.shard_count),
                              (4, 1, 3))
             has_model.set()
-            with atoll.Island(joined=joined) as island:
+            island = atoll.Island(joined=joined)
+            self.assertEqual(island.data_shard, 1)
+            with island:
                 self.assertEqual(float(island.arrays["w"][0, 0]), 1.0)
                 while island.step(loss=1.0, tokens=1):
                     pass
@@ -151,6 +153,11 @@ class JoinTest(cases.FolderCase):
                 with self.assertRaisesRegex(atoll.Error, "atoll.join only"):
                     atoll.Island(joined=joined, **wrong)
             joined.close()
+        island = atoll.Island("nobody:1", run="spring",
+                              work_dir=self.path("other"))
+        with self.assertRaisesRegex(atoll.Error, "atoll.join gives it before"):
+            island.data_shard  # pylint: disable=pointless-statement
+        island.close()
         with self.assertRaisesRegex(atoll.Error, "or joined"):
             atoll.Island(run="spring")
 

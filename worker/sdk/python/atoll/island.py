@@ -168,6 +168,7 @@ class Island:
         else:
             folder = work_folder(run, island_id, work_dir)
         self.run_id = run
+        self._joined = joined
         self.metrics: dict[str, float] = {}
         _closing.close_before(folder, but=joined)
         objects = dict(state or {})
@@ -253,8 +254,18 @@ class Island:
 
     @property
     def data_shard(self) -> int:
-        """Which of the run's data shards to read."""
-        return self._newest.get("data_shard", 0)
+        """Which of the run's data shards to read.
+
+        Error FAILED_PRECONDITION: it is not known before the block; atoll.join
+        gives it earlier.
+        """
+        if self._newest or self._ended:
+            return self._newest.get("data_shard", 0)
+        if self._joined is None:
+            raise Error("the data shard is known from the block's first line "
+                        "on", code="FAILED_PRECONDITION",
+                        hint="atoll.join gives it before there is a loader.")
+        return self._joined.shard
 
     @property
     def data_position(self) -> int:
