@@ -46,6 +46,13 @@ class Joined:
     def _ask(self) -> Mapping[str, Any]:
         """Connects, and asks for the place: its message."""
         patience = Patience()
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+        except OSError as error:
+            raise Error("cannot make the work_dir %s: %s" %
+                        (self.folder, error.strerror), reason="CANNOT_SAVE",
+                        code="FAILED_PRECONDITION",
+                        hint="Give a work_dir that can be written.") from error
         while True:
             try:
                 connection = self.exchange.connect(patience.is_waiting,
