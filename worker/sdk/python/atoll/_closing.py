@@ -1,4 +1,4 @@
-"""What this process closes at its end: islands, and places without one."""
+"""Islands, and places without one, that close at the end of this process."""
 
 from __future__ import annotations
 

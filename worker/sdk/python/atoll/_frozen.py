@@ -48,7 +48,7 @@ def digest_of(name: str, tensor: Any) -> str | None:
 
 
 def combine(ranks: Sequence[Mapping[str, str]]) -> str:
-    """The digest of all ranks' parameters; empty: there are none.
+    """The digest of all ranks' parameters; empty: no parameter is frozen.
 
     Error UNEQUAL_RANKS: two ranks have other values of one parameter.
     """

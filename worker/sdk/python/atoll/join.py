@@ -37,7 +37,7 @@ class Joined:
         self.shard_count = 1
         self.folder = folder
         self.run_uid = ""
-        self.index_digest = ""  # Of a sampler: TrainerTrain.index_digest.
+        self.index_digest = ""  # A sampler's: TrainerTrain.index_digest.
         self.news = _news.News(run, on_event, wait_s_max, log_path(folder))
         self.exchange = Exchange(address, run, island_id, folder)
         self._connection: Connection | None = None
