@@ -416,6 +416,12 @@ absl::Status RunMachine::Take(const event::Progress& progress,
   Touch(island.island_id);
   ObservedMember& observed =
       observed_.members[state_.FindMember(island.island_id)->record.slot()];
+  // Plans warn of equal digests.
+  if (request.index_digest() !=
+      (observed.progress.has_value() ? observed.progress->index_digest()
+                                     : "")) {
+    plan_changed_ = true;
+  }
   observed.loss_sum +=
       request.loss() * static_cast<double>(request.loss_step_count());
   observed.metrics.AddAll(request.metrics(), request.metrics_token_count());

@@ -15,6 +15,31 @@
 #include "coordinator/core/run_machine.h"
 
 namespace atl::coordinator {
+namespace {
+
+// An island whose frozen parameters are not those of `digest`: a member, or one
+// whose contributions were merged. Null: none is known. A volunteer's claim
+// excludes no other island, and neither does the claim of an island that an
+// operator has removed.
+const Member* FindOtherFrozen(const RunState& state,
+                              const std::string& island_id,
+                              const std::string& digest) {
+  if (digest.empty()) return nullptr;
+  for (const Member& member : state.members()) {
+    const std::string& theirs = member.record.capabilities().frozen_digest();
+    if (theirs.empty() || theirs == digest || member.removed() ||
+        member.enrolled()) {
+      continue;
+    }
+    const bool is_own = member.record.island_id() == island_id;
+    if (member.merged_count > 0 || (member.present() && !is_own)) {
+      return &member;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
 
 void RunMachine::Freeze(const v1::Fault& fault, absl::Status refusal) {
   frozen_fault_ = fault;
@@ -136,6 +161,21 @@ absl::Status RunMachine::CheckJoin(const v1::JoinRequest& request) {
                                request.capabilities().data_fingerprint(),
                                "\", the run's has \"", fingerprint,
                                "\": use the same files"));
+  }
+  const std::string& frozen = request.capabilities().frozen_digest();
+  const Member* const other =
+      FindOtherFrozen(state_, request.island_id(), frozen);
+  if (other != nullptr) {
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "OTHER_FROZEN",
+        absl::StrCat("the parameters that island ", request.island_id(),
+                     " does not train have the digest ", frozen,
+                     ", and those of island ", other->record.island_id(), " ",
+                     other->record.capabilities().frozen_digest(),
+                     ": all islands need the same frozen parameters, of one "
+                     "checkpoint or seed and one dtype. If only their storage "
+                     "differs, all islands turn the check off "
+                     "(check_frozen=False)"));
   }
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status/refusal.h"
 #include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/run_queries.h"
@@ -1097,6 +1098,118 @@ TEST_F(RunMachineTest, RefusesProgressThatIsNotANumber) {
           .status()
           .code(),
       absl::StatusCode::kInvalidArgument);
+}
+
+// Two SHA-256 in hex.
+const char kBase[] =
+    "1111111111111111111111111111111111111111111111111111111111111111";
+const char kOtherBase[] =
+    "2222222222222222222222222222222222222222222222222222222222222222";
+
+TEST_F(RunMachineTest, AnIslandWithOtherFrozenParametersIsRefused) {
+  run_ = std::make_unique<RunSimulation>(ElasticSpec());
+  run_->StartServers();
+  run_->frozen_digest = kBase;
+  JoinReady("i0");
+  JoinReady("i1");
+  run_->frozen_digest = kOtherBase;
+  const absl::Status refused = run_->Join("i2");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(HasReason(refused, "OTHER_FROZEN")) << refused;
+  for (const std::string& part :
+       {std::string("i0"), std::string("i2"), std::string(kBase),
+        std::string(kOtherBase), std::string("check_frozen=False")}) {
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(part));
+  }
+  EXPECT_EQ(run_->state().FindMember("i2"), nullptr);
+  run_->frozen_digest = "";  // Not compared.
+  EXPECT_TRUE(run_->Join("i2").ok());
+  run_->frozen_digest = kBase;
+  EXPECT_TRUE(run_->Join("i2").ok());
+}
+
+TEST_F(RunMachineTest, FrozenParametersOfMergedContributionsStay) {
+  run_ = std::make_unique<RunSimulation>(ElasticSpec());
+  run_->StartServers();
+  run_->frozen_digest = kBase;
+  JoinReady("i0");
+  JoinReady("i1");
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  run_->FollowPlans();
+  ASSERT_EQ(Version(), 1);
+  ASSERT_TRUE(run_->Leave("i1").ok());
+  ASSERT_TRUE(run_->Leave("i0").ok());
+  run_->Restart();
+  run_->frozen_digest = kOtherBase;
+  for (const char* id : {"i0", "i9"}) {
+    EXPECT_TRUE(HasReason(run_->Join(id), "OTHER_FROZEN")) << id;
+  }
+  // An operator says that the first islands were the wrong ones.
+  ASSERT_TRUE(run_->Remove("i0").ok());
+  ASSERT_TRUE(run_->Remove("i1").ok());
+  EXPECT_TRUE(run_->Join("i9").ok());
+}
+
+TEST_F(RunMachineTest, AnIslandMayCorrectItsFrozenParameters) {
+  run_ = std::make_unique<RunSimulation>(ElasticSpec());
+  run_->StartServers();
+  run_->frozen_digest = kBase;
+  ASSERT_TRUE(run_->Join("i0").ok());
+  run_->frozen_digest = kOtherBase;
+  EXPECT_TRUE(run_->Join("i0").ok());
+  ASSERT_TRUE(run_->Leave("i0").ok());
+  run_->frozen_digest = kBase;
+  EXPECT_TRUE(run_->Join("i1").ok());
+}
+
+TEST_F(RunMachineTest, AVolunteersFrozenDigestExcludesNoOther) {
+  run_ = std::make_unique<RunSimulation>(ElasticSpec());
+  run_->StartServers();
+  run_->frozen_digest = kOtherBase;
+  ASSERT_TRUE(run_->Join("i0", "token").ok());
+  run_->frozen_digest = kBase;
+  EXPECT_TRUE(run_->Join("i1").ok());
+  run_->frozen_digest = kOtherBase;
+  EXPECT_TRUE(HasReason(run_->Join("i0", "token"), "OTHER_FROZEN"));
+}
+
+TEST_F(RunMachineTest, IslandsThatReadTheSameSamplesAreWarned) {
+  Start(ElasticSpec(), 3);
+  const auto report = [&](const std::string& id, const std::string& digest) {
+    v1::ReportProgressRequest progress;
+    progress.set_index_digest(digest);
+    run_->machine().TakePlanChanged();
+    EXPECT_TRUE(
+        run_->machine()
+            .Step(event::Progress{run_->Credentials(id), progress}, run_->now())
+            .ok());
+    return run_->machine().TakePlanChanged();
+  };
+  const auto warning = [&](int32_t slot) {
+    v1::IslandPlan plan = BuildSharedIslandPlan(
+        run_->state(), run_->machine().observed(), *run_);
+    AddIsland(run_->state(), run_->machine().observed(), slot, plan);
+    return plan.warning();
+  };
+  EXPECT_TRUE(report("i0", kBase));
+  EXPECT_FALSE(report("i0", kBase));  // Nothing new.
+  EXPECT_TRUE(report("i1", kOtherBase));
+  EXPECT_FALSE(report("i2", ""));  // It does not tell.
+  for (int32_t slot = 0; slot < 3; ++slot) EXPECT_EQ(warning(slot), "");
+  EXPECT_TRUE(report("i1", kBase));
+  EXPECT_THAT(warning(0), HasSubstr("as island i1; their data shards are 0 "
+                                    "and 1 of 4"));
+  EXPECT_THAT(warning(1), HasSubstr("as island i0"));
+  EXPECT_EQ(warning(2), "");
+  const v1::GetRunStateResponse shown = BuildRunState(run_->machine(), *run_);
+  ASSERT_EQ(shown.warnings_size(), 2);
+  EXPECT_EQ(shown.warnings(0).island_id(), "i0");
+  EXPECT_EQ(shown.warnings(0).warning(), warning(0));
+  EXPECT_EQ(shown.warnings(1).island_id(), "i1");
+  // An island that has left reads nothing.
+  ASSERT_TRUE(run_->Leave("i1").ok());
+  EXPECT_EQ(warning(0), "");
 }
 
 TEST_F(RunMachineTest, PhasesOfASynchronizationAreTakenOnce) {

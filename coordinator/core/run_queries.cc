@@ -15,6 +15,7 @@
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "coordinator/core/outputs/history.h"
+#include "coordinator/core/outputs/island_warning.h"
 #include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/rounds/measured_speeds.h"
 #include "coordinator/core/rounds/sit_out.h"
@@ -91,6 +92,20 @@ void AddHindered(const RunMachine& machine,
     v1::HinderedIsland& hindered = *response.add_hindered_islands();
     hindered.set_island_id(members[slot].record.island_id());
     hindered.set_hindrance(progress->hindrance());
+  }
+}
+
+void AddWarnings(const RunMachine& machine,
+                 v1::GetRunStateResponse& response) {
+  const std::vector<Member>& members = machine.state().members();
+  for (size_t slot = 0; slot < members.size(); ++slot) {
+    if (response.warnings_size() == kNamedIslandsMax) return;
+    std::string text = WarnOfIsland(machine.state(), machine.observed(),
+                                    static_cast<int32_t>(slot));
+    if (text.empty()) continue;
+    v1::IslandWarning& warning = *response.add_warnings();
+    warning.set_island_id(members[slot].record.island_id());
+    warning.set_warning(std::move(text));
   }
 }
 
@@ -231,6 +246,7 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
   AddSilentTrainers(machine, response);
   AddSittingOut(state, response);
   AddHindered(machine, response);
+  AddWarnings(machine, response);
   response.set_commit_seq(state.commit_seq());
   const LiveTotals totals = ComputeTotals(machine);
   response.set_live_island_count(totals.count);

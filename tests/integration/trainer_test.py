@@ -272,6 +272,69 @@ class TrainerTest(cluster_module.IntegrationTest):
         self.assertNotRegex(trainer.tail(), "(?m)^final ")
         cluster.close()
 
+    def trainer_with(self, *arguments):
+        return cluster_module.NUMPY_TRAINER + arguments
+
+    def test_an_island_with_another_frozen_base_is_refused(self):
+        self.start(self.cluster, self.run_values(run_file.ELASTIC, {
+            "schedule": {"round_count": 100000}}),
+                   trainer=self.trainer_with("--base=seed-1"))
+        self.cluster.wait_commits(1)
+        self.cluster.start_trainer_island(
+            "other", trainer=self.trainer_with("--base=seed-2"))
+        for name in ("other", "trainer-of-other"):
+            self.assertNotEqual(self.cluster.processes[name].wait(), 0)
+        said = self.cluster.processes["trainer-of-other"].tail()
+        for part in ("island other", "island island-0", "frozen parameters"):
+            self.assertIn(part, said)
+        self.assertNotIn("other",
+                         [i.island_id for i in self.cluster.islands()])
+        # One with the same base may join.
+        self.cluster.start_trainer_island(
+            "same", trainer=self.trainer_with("--base=seed-1"))
+        wait.until("the island with the same base is there", lambda: "same" in
+                   [i.island_id for i in self.cluster.islands()])
+        self.cluster.runs.CancelRun(run_id="run")
+
+    def test_trainers_that_join_first_have_shards_of_their_own(self):
+        values = self.run_values()
+        self.start(self.cluster, values,
+                   trainer=self.trainer_with("--samples=1000"))
+        # Joining first changes no bit.
+        self.assertEqual(self.finish(self.cluster, values), self.reference())
+        said = sorted(
+            line for island in ISLANDS for line in self.cluster.processes[
+                "trainer-of-" + island].tail(1000).splitlines()
+            if line.startswith("joined "))
+        self.assertEqual(said, ["joined %d %d 3" % (n, n) for n in range(3)])
+
+    def test_islands_with_the_same_samples_are_warned(self):
+        values = self.run_values(run_file.ELASTIC, {
+            "schedule": {"round_count": 100000}})
+        self.start(self.cluster, values,
+                   trainer=self.trainer_with("--samples=1000"))
+        self.cluster.wait_commits(1)
+        # Three data shards, and a fourth island.
+        self.cluster.start_trainer_island(
+            "fourth", trainer=self.trainer_with("--samples=1000"))
+
+        def warned():
+            self.cluster.check_alive()
+            return self.cluster.run_cli("run", "show", "run",
+                                        check=0).stdout.count("warning") == 2
+
+        wait.until("two islands are warned", warned)
+        shown = json.loads(self.cluster.run_cli(
+            "run", "show", "run", "-o", "json", check=0).stdout)["data"]
+        islands = [w["island_id"] for w in shown["warnings"]]
+        self.assertIn("fourth", islands)
+        for name in islands:
+            wait.until("the trainer of %s is warned" % name,
+                       lambda name=name: "reads the same samples as island" in
+                       self.cluster.processes[
+                           "trainer-of-" + name].tail(100000))
+        self.cluster.runs.CancelRun(run_id="run")
+
     def reference(self, *changes):
         values = self.run_values(*changes)
 

@@ -198,13 +198,21 @@ v1::TrainerHello MakeHello(const RunIslandOptions& options,
 }
 
 absl::StatusOr<std::unique_ptr<IslandTrainer>> MakeRemoteTrainer(
-    TrainerHost& host, const RunIslandOptions& options, const v1::Run& run) {
+    TrainerHost& host, const RunIslandOptions& options, const v1::Run& run,
+    const JoinFirst& join) {
   if (options.metrics != nullptr) {
     options.metrics->SetReady(absl::UnavailableError(
         absl::StrCat("waits for a trainer at ", options.trainer_path)));
   }
+  const auto give_place = [&](v1::TrainerJoin& place) -> absl::Status {
+    ASSIGN_OR_RETURN(const v1::JoinResponse joined, join());
+    place.set_slot(joined.slot());
+    place.set_data_shard(joined.data_shard());
+    place.set_data_shard_count(run.spec().data().data_shard_count());
+    return absl::OkStatus();
+  };
   return RemoteTrainer::Create(
-      host, MakeHello(options, run), run.spec(), options.stop,
+      host, MakeHello(options, run), run.spec(), give_place, options.stop,
       host.lost().ok() ? absl::InfiniteFuture()
                        : SystemClock().Now() + kTrainerAwayMax);
 }
@@ -224,9 +232,15 @@ absl::Status GiveFinal(TrainerHost& host, const RunIslandOptions& options,
     return absl::UnimplementedError(
         "the coordinator names no final versions: it is an older program");
   }
+  const auto no_place = [&](v1::TrainerJoin& place) {
+    place.set_slot(-1);
+    place.set_data_shard_count(run.spec().data().data_shard_count());
+    return absl::OkStatus();
+  };
   const absl::Status connected =
       host.Connect(MakeHello(options, run), run.spec().layout(), layout,
-                   options.stop, SystemClock().Now() + kFinalTrainerMax);
+                   no_place, options.stop,
+                   SystemClock().Now() + kFinalTrainerMax);
   if (absl::IsDeadlineExceeded(connected)) return absl::OkStatus();
   RETURN_IF_ERROR(connected);
   const HeldLayout held(layout);
@@ -358,8 +372,9 @@ absl::StatusOr<IslandProgress> RunIsland(
   std::unique_ptr<TrainerHost> host;
   if (!options.trainer_path.empty()) {
     ASSIGN_OR_RETURN(host, StartTrainerHost(options));
-    links.make_island_trainer = [&](const v1::Run& run) {
-      return MakeRemoteTrainer(*host, options, run);
+    links.make_island_trainer = [&](const v1::Run& run,
+                                    const JoinFirst& join) {
+      return MakeRemoteTrainer(*host, options, run, join);
     };
   }
   absl::StatusOr<IslandProgress> end =

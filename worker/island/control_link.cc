@@ -303,6 +303,7 @@ void ControlLink::SetProgress(const v1::ReportProgressRequest& progress) {
   progress_.set_sent_bytes(progress.sent_bytes());
   progress_.set_received_bytes(progress.received_bytes());
   progress_.set_hindrance(progress.hindrance());
+  progress_.set_index_digest(progress.index_digest());
   progress_changed_ = true;
 }
 

@@ -12,6 +12,7 @@
 #include "base/status/refusal.h"
 #include "coordinator/client/testing/fake_island_control_client.h"
 #include "gtest/gtest.h"
+#include "worker/island/first_join.h"
 
 namespace atl::worker {
 namespace {
@@ -79,6 +80,35 @@ TEST_F(ControlLinkTest, JoinsAndRenewsItsLease) {
   Start();
   Until([&] { return loop_.joined() && client_.heartbeat_count() >= 3; });
   EXPECT_EQ(client_.joins().size(), 1);
+}
+
+TEST_F(ControlLinkTest, AFirstJoinGivesThePlaceAndKeepsIt) {
+  v1::JoinResponse response;
+  response.set_island_epoch(1);
+  response.set_slot(2);
+  response.set_data_shard(1);
+  response.mutable_lease_duration()->set_nanos(3'000'000);
+  response.mutable_plan()->set_revision(1);
+  client_.SetJoinResponse(response);
+  client_.FailNext("Join", absl::UnavailableError("away"));
+  FirstJoin first(options_, client_);
+  const auto joined = first.Wait({});
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_EQ(joined->slot(), 2);
+  EXPECT_EQ(joined->data_shard(), 1);
+  const int before = client_.heartbeat_count();
+  Until([&] { return client_.heartbeat_count() >= before + 2; });
+  EXPECT_FALSE(client_.left());
+}
+
+TEST_F(ControlLinkTest, AFirstJoinThatIsRefusedOrStoppedIsAnError) {
+  client_.FailNext("Join", absl::NotFoundError("no such run"));
+  FirstJoin first(options_, client_);
+  EXPECT_EQ(first.Wait({}).status().code(), absl::StatusCode::kNotFound);
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_EQ(FirstJoin(options_, client_).Wait(stop.get_token()).status().code(),
+            absl::StatusCode::kCancelled);
 }
 
 TEST_F(ControlLinkTest, TriesAgainWhileTheCoordinatorIsAway) {

@@ -83,7 +83,9 @@ void IslandPart::ResetEncoder() {
 
 absl::StatusOr<std::unique_ptr<IslandTrainer>> IslandPart::MakeTrainer(
     const v1::Run& run) {
-  if (links_.make_island_trainer) return links_.make_island_trainer(run);
+  if (links_.make_island_trainer) {
+    return links_.make_island_trainer(run, links_.join_first);
+  }
   ASSIGN_OR_RETURN(const DataPlace place,
                    FindDataPlace(spec_.data(), GetLocalDataRights(options_)));
   if (!place.path.empty()) LOG(INFO) << "data: " << place.Describe();
@@ -198,7 +200,8 @@ absl::Status IslandPart::Train(const Action& action, PartResult& result) {
                                   .step_count_max = action.step_count_max,
                                   .version = action.version,
                                   .data_shard = action.data_shard,
-                                  .data_position = action.data_position}));
+                                  .data_position = action.data_position,
+                                  .warning = action.warning}));
   for (int64_t& count : token_counts_) count += result.step.token_count;
   failpoint::Hit("island.trained.after");
   return absl::OkStatus();

@@ -95,6 +95,9 @@ class IslandPart {
   v1::WeightUnit weight_unit() const { return state_->trainer().weight_unit(); }
   // IslandTrainer::Notify. Thread-safe.
   void Notify(const std::string& notice) { state_->trainer().Notify(notice); }
+  std::string frozen_digest() const {
+    return state_->trainer().frozen_digest();
+  }
   // 0: not measured.
   double tokens_per_second() const { return tokens_per_second_; }
   server::TransferCounters counters() const { return parameters_->counters(); }

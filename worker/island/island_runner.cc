@@ -181,10 +181,26 @@ absl::Status IslandRunner::Setup(const v1::Run& run) {
   if (options_.metrics != nullptr) {
     metrics_.emplace(*options_.metrics, options_.run_id, spec_);
   }
-  ASSIGN_OR_RETURN(part_, IslandPart::Create(options_, links_, run));
+  absl::StatusOr<std::unique_ptr<IslandPart>> part =
+      IslandPart::Create(options_, links_, run);
+  // The link of Run() joins again, with what the trainer has told.
+  first_join_.reset();
+  ASSIGN_OR_RETURN(part_, std::move(part));
   progress_.round_count = spec_.schedule().round_count();
   progress_.step_count = PlannedStepCount(spec_);
   return absl::OkStatus();
+}
+
+absl::StatusOr<v1::JoinResponse> IslandRunner::JoinFirst() {
+  ControlLinkOptions options;
+  options.join = MakeJoinRequest();
+  options.join_patience = options_.join_patience;
+  options.patience = options_.patience;
+  first_join_ = std::make_unique<FirstJoin>(options, *links_.coordinator);
+  ASSIGN_OR_RETURN(v1::JoinResponse joined, first_join_->Wait(options_.stop));
+  RETURN_IF_ERROR(NoteRunUid(joined.run().run_uid()));
+  RETURN_IF_ERROR(CheckJoin(spec_, joined));
+  return joined;
 }
 
 v1::JoinRequest IslandRunner::MakeJoinRequest() const {
@@ -195,9 +211,15 @@ v1::JoinRequest IslandRunner::MakeJoinRequest() const {
   *capabilities->add_devices() = links_.describe_device();
   capabilities->set_thread_count(options_.thread_count);
   capabilities->set_program_version(options_.program_version);
-  capabilities->set_data_fingerprint(part_->data_fingerprint());
-  capabilities->set_weight_unit(part_->weight_unit());
-  capabilities->set_tokens_per_second(part_->tokens_per_second());
+  if (part_ == nullptr) {  // Its trainer tells what it has in its hello.
+    capabilities->set_data_fingerprint(spec_.data().fingerprint());
+    capabilities->set_weight_unit(spec_.weight_unit());
+  } else {
+    capabilities->set_data_fingerprint(part_->data_fingerprint());
+    capabilities->set_frozen_digest(part_->frozen_digest());
+    capabilities->set_weight_unit(part_->weight_unit());
+    capabilities->set_tokens_per_second(part_->tokens_per_second());
+  }
   capabilities->set_features(ProgramFeatures());
   log_seen_.AddTo(request);
   MutexLock lock(&mutex_);
@@ -224,6 +246,10 @@ absl::Status IslandRunner::OnPlan(const v1::IslandPlan& plan) {
   part_->SetRoutes(server::ToRoutes(plan));
   if (plan.run_state() != v1::RUN_STATE_ACTIVE) {
     part_->InterruptTraining(/*at_once=*/false);
+  }
+  if (plan.warning() != warning_) {
+    warning_ = plan.warning();
+    if (!warning_.empty()) LOG(WARNING) << "this island: " << warning_;
   }
   TellServers(plan);
   return absl::OkStatus();
@@ -408,6 +434,10 @@ absl::Status IslandRunner::DoTogether(Lane lane, Action& action) {
     }
     RETURN_IF_ERROR(links_.group->Send(lane, EncodeCommand(command)));
   }
+  if (action.kind == ActionKind::kTrain) {
+    MutexLock lock(&mutex_);
+    command.action.warning = loop_.plan().warning();
+  }
   const absl::Time begin = absl::Now();
   if (action.kind == ActionKind::kContribute) {
     MutexLock lock(&mutex_);
@@ -491,6 +521,7 @@ void IslandRunner::Trained(const Action& action, const PartResult& result) {
     phases_.Stepped(step.begin, step.end);
   }
   hindrance_.clear();
+  if (!step.index_digest.empty()) index_digest_ = step.index_digest;
   step_speed_.Add(step.token_count, absl::ToDoubleSeconds(step.end - step.begin));
   progress_.tokens_per_second = step_speed_.tokens_per_second();
   progress_.step = action.step + step.step_count;

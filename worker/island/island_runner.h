@@ -23,6 +23,7 @@
 #include "coordinator/client/log_seen.h"
 #include "worker/core/island_loop.h"
 #include "worker/island/control_link.h"
+#include "worker/island/first_join.h"
 #include "worker/island/island_metrics.h"
 #include "worker/island/island_part.h"
 #include "worker/island/mailbox.h"
@@ -50,6 +51,7 @@ class IslandRunner {
   IslandRunner(const RunIslandOptions& options, const IslandLinks& links)
       : options_(options), links_(links), loop_(options.run_id) {
     links_.data_came = [this] { mailbox_.PutDataCame(); };
+    links_.join_first = [this] { return JoinFirst(); };
   }
 
   absl::StatusOr<v1::Run> ReadRun();
@@ -62,6 +64,8 @@ class IslandRunner {
   // Keeps the first run_uid; CheckRunUid() for the later ones.
   absl::Status NoteRunUid(const std::string& run_uid);
   absl::Status Setup(const v1::Run& run);
+  // Before there is a trainer.
+  absl::StatusOr<v1::JoinResponse> JoinFirst();
   v1::JoinRequest MakeJoinRequest() const;
   absl::Status OnJoined(const v1::JoinResponse& response);
   absl::Status OnPlan(const v1::IslandPlan& plan);
@@ -129,6 +133,7 @@ class IslandRunner {
   v1::RunSpec spec_;
   coordinator::LogSeen log_seen_;
   bool streaming_ = false;
+  std::unique_ptr<FirstJoin> first_join_;  // Until the trainer is there.
   std::unique_ptr<IslandPart> part_;
   std::optional<IslandMetrics> metrics_;  // If options_.metrics is set.
   // Outcomes for the other processes, sent with the next training command.
@@ -142,6 +147,8 @@ class IslandRunner {
   std::optional<absl::Time> reason_time_;  // For TellRunReason().
   std::string logged_;   // The last line of Log().
   std::string hindrance_;  // Why it does not train; empty: it does.
+  std::string index_digest_;  // TrainerTrain.index_digest.
+  std::string warning_;       // The newest plan's, for the log.
   double loss_sum_ = 0;  // Since the last contribution, for the log.
   int64_t loss_count_ = 0;
   StepSpeed step_speed_;

@@ -177,6 +177,7 @@ void IslandRunner::Report(const Action& action) {
   report.set_received_bytes(progress_.received_bytes);
   // A try that fails again does not end the hindrance; a step does.
   if (action.kind == ActionKind::kWait) hindrance_ = action.hindrance;
+  report.set_index_digest(index_digest_);
   report.set_hindrance(std::string(CutUtf8(hindrance_, kHindranceBytesMax)));
   link_->SetProgress(report);
   if (options_.on_progress) options_.on_progress(progress_);

@@ -35,6 +35,7 @@ struct StepRequest {
   int64_t version = 0;        // Version of fragment 0.
   int32_t data_shard = 0;     // Data shard of the run's data.
   int64_t data_position = 0;  // First sample; a step reads inner.batch_size.
+  std::string warning;        // For the island's person; may be empty.
 };
 
 struct StepResult {
@@ -44,6 +45,7 @@ struct StepResult {
   int64_t token_count = 0;
   absl::Time begin, end;
   bool is_last = false;  // The trainer cannot continue: leave the run.
+  std::string index_digest;  // TrainerTrain.index_digest.
   // The trainer's own numbers: means of the steps, weighted by tokens.
   std::map<std::string, double> metrics;
 };
@@ -76,6 +78,9 @@ class IslandTrainer {
 
   // Fingerprint of the data that it trains on; empty: not known.
   virtual std::string data_fingerprint() const { return ""; }
+  // SHA-256 (hex) of what decides its results and is not in the run; empty: not
+  // known.
+  virtual std::string frozen_digest() const { return ""; }
 
   // The unit of its StepResult.token_count.
   virtual v1::WeightUnit weight_unit() const { return v1::WEIGHT_UNIT_TOKENS; }

@@ -133,6 +133,10 @@ struct RunIslandOptions {
   absl::Duration wait_for_run;
 };
 
+// Joins the run for a trainer that must know its place before it says hello,
+// and keeps the place. Errors as IslandService.Join; CANCELLED: stopped.
+using JoinFirst = std::function<absl::StatusOr<v1::JoinResponse>()>;
+
 // Dependencies of RunIsland, for tests.
 struct IslandLinks {
   std::function<absl::StatusOr<v1::Run>()> get_run;
@@ -146,11 +150,13 @@ struct IslandLinks {
       make_trainer = engine::Trainer::Create;  // One rank.
   // If set, makes the trainer instead: it is not our engine.
   std::function<absl::StatusOr<std::unique_ptr<IslandTrainer>>(
-      const v1::Run& run)>
+      const v1::Run& run, const JoinFirst& join)>
       make_island_trainer;
   std::function<v1::Device()> describe_device = DescribeCpu;
   // Null: one process. Processes other than 0 need no get_run or coordinator.
   IslandGroup* group = nullptr;
+  // For make_island_trainer, which may call it once. IslandRunner sets it.
+  JoinFirst join_first;
   // Called from any thread when a file that training waits for is here, or
   // cannot come. IslandRunner sets it. May be empty.
   std::function<void()> data_came;

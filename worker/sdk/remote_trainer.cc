@@ -17,7 +17,7 @@ namespace atl::worker {
 
 absl::StatusOr<std::unique_ptr<RemoteTrainer>> RemoteTrainer::Create(
     TrainerHost& host, const v1::TrainerHello& hello, const v1::RunSpec& spec,
-    std::stop_token stop, absl::Time give_up) {
+    const TrainerHost::Join& join, std::stop_token stop, absl::Time give_up) {
   if (spec.inner().reset_each_round()) {
     return absl::InvalidArgumentError(
         "inner.reset_each_round is for Atoll's own engine: a trainer resets "
@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<RemoteTrainer>> RemoteTrainer::Create(
   auto trainer = std::unique_ptr<RemoteTrainer>(
       new RemoteTrainer(host, std::move(layout),
                         WeightUnitOf(spec.weight_unit())));
-  RETURN_IF_ERROR(host.Connect(hello, spec.layout(), trainer->layout_,
+  RETURN_IF_ERROR(host.Connect(hello, spec.layout(), trainer->layout_, join,
                                std::move(stop), give_up));
   return trainer;
 }
@@ -92,6 +92,7 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
   train.set_lr_scale(request.learning_rate_factor);
   train.set_data_shard(request.data_shard);
   train.set_data_position(request.data_position);
+  train.set_warning(request.warning);
   StepResult result;
   result.begin = absl::Now();
   ASSIGN_OR_RETURN(const v1::TrainerMessage answer, host_.Ask(message));
@@ -135,6 +136,7 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
                            ? done.step_count()
                            : done.token_count();
   result.is_last = done.leave();
+  result.index_digest = done.index_digest();
   return result;
 }
 

@@ -23,11 +23,12 @@ class RemoteTrainer : public IslandTrainer {
  public:
   // Waits for a trainer. Unless Load() comes before its first step, it begins
   // with its first state. `hello` describes the run and the island. `host`
-  // outlives this. Errors as TrainerHost::Connect, with `give_up`, and Ask;
-  // INVALID_ARGUMENT: the layout is invalid.
+  // outlives this. Errors as TrainerHost::Connect, with `join` and `give_up`,
+  // and Ask; INVALID_ARGUMENT: the layout is invalid.
   static absl::StatusOr<std::unique_ptr<RemoteTrainer>> Create(
       TrainerHost& host, const v1::TrainerHello& hello, const v1::RunSpec& spec,
-      std::stop_token stop, absl::Time give_up = absl::InfiniteFuture());
+      const TrainerHost::Join& join, std::stop_token stop,
+      absl::Time give_up = absl::InfiniteFuture());
 
   std::vector<IndexRange> held() const override;
   std::string data_fingerprint() const override {
@@ -35,6 +36,7 @@ class RemoteTrainer : public IslandTrainer {
   }
   v1::WeightUnit weight_unit() const override;
   void Notify(const std::string& notice) override { host_.Notify(notice); }
+  std::string frozen_digest() const override { return host_.frozen_digest(); }
   void set_before_write(std::function<void()> before_write) override;
   absl::Status Acquire(absl::Span<const int32_t> fragments,
                        LocalAccess access) override;

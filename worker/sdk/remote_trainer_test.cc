@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/layout/held_layout.h"
+#include "base/status/refusal.h"
 #include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"
 #include "worker/island/group/island_group.h"
@@ -157,7 +158,8 @@ class RemoteTrainerTest : public ::testing::Test {
   }
 
   absl::StatusOr<std::unique_ptr<RemoteTrainer>> Create() {
-    return RemoteTrainer::Create(*host_, hello_, spec_, stop_.get_token());
+    return RemoteTrainer::Create(*host_, hello_, spec_, join_,
+                                 stop_.get_token());
   }
 
   // Runs `script` as the trainer while `exchange` runs here.
@@ -181,6 +183,12 @@ class RemoteTrainerTest : public ::testing::Test {
   v1::TrainerHello hello_;
   std::string path_;
   std::unique_ptr<TrainerHost> host_;
+  TrainerHost::Join join_ = [](v1::TrainerJoin& place) {
+    place.set_slot(4);
+    place.set_data_shard(1);
+    place.set_data_shard_count(3);
+    return absl::OkStatus();
+  };
   std::stop_source stop_;
 };
 
@@ -417,8 +425,102 @@ TEST_F(RemoteTrainerTest, NumbersOfItsOwnAreItsMetrics) {
   }
 }
 
+TEST_F(RemoteTrainerTest, ATrainerLearnsItsDataShardBeforeItsHello) {
+  hello_.set_island_id("kitchen");
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Say(R"({"seq":"1","join":{"version":1}})");
+        const v1::TrainerMessage message = trainer.Hear();
+        EXPECT_EQ(message.seq(), 1u);
+        const v1::TrainerJoin& place = message.join();
+        EXPECT_EQ(place.version(), 1);
+        EXPECT_EQ(place.run_uid(), "u");
+        EXPECT_EQ(place.island_id(), "kitchen");
+        EXPECT_EQ(place.slot(), 4);
+        EXPECT_EQ(place.data_shard(), 1);
+        EXPECT_EQ(place.data_shard_count(), 3);
+        trainer.Handshake();
+        EXPECT_EQ(trainer.layouts.size(), 2u);
+      },
+      [&] { EXPECT_TRUE(Create().ok()); });
+}
+
+TEST_F(RemoteTrainerTest, ARefusedJoinIsToldAndTheNextTrainerMayCome) {
+  int asked = 0;
+  join_ = [&](v1::TrainerJoin&) {
+    ++asked;
+    return Refuse(absl::StatusCode::kPermissionDenied, "ISLAND_REMOVED",
+                  "an operator removed island kitchen");
+  };
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Say(R"({"seq":"1","join":{"version":1}})");
+        const v1::TrainerError error = trainer.Hear().error();
+        EXPECT_EQ(error.code(), "PERMISSION_DENIED");
+        EXPECT_EQ(error.reason(), "ISLAND_REMOVED");
+        EXPECT_EQ(error.message(), "an operator removed island kitchen");
+        FakeTrainer next(path_);
+        ASSERT_TRUE(next.connected());
+        next.Handshake();
+      },
+      [&] { EXPECT_TRUE(Create().ok()); });
+  EXPECT_EQ(asked, 1);
+}
+
+TEST_F(RemoteTrainerTest, ATrainerThatEndsBetweenItsJoinAndItsHelloIsLost) {
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Say(R"({"seq":"1","join":{"version":1}})");
+        EXPECT_TRUE(trainer.Hear().has_join());
+        trainer.Close();
+      },
+      [&] {
+        const absl::Status status = Create().status();
+        EXPECT_TRUE(IsProcessLost(status)) << status;
+      });
+  EXPECT_FALSE(host_->lost().ok());
+}
+
+TEST_F(RemoteTrainerTest, AStopEndsTheWaitForTheHelloThatFollowsAJoin) {
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Say(R"({"seq":"1","join":{"version":1}})");
+        EXPECT_TRUE(trainer.Hear().has_join());
+        stop_.request_stop();
+        EXPECT_EQ(trainer.Hear().error().code(), "CANCELLED");
+      },
+      [&] { EXPECT_TRUE(absl::IsCancelled(Create().status())); });
+}
+
+TEST_F(RemoteTrainerTest, DigestsAndWarningsPass) {
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Say(
+            R"({"seq":"1","hello":{"version":1,"frozen_digest":"f0"}})");
+        for (int left = trainer.Hear().hello().fragment_count(); left > 0;) {
+          const v1::TrainerMessage message = trainer.Hear();
+          trainer.Answer(message);
+          if (message.layout().last()) --left;
+        }
+        trainer.Answer(trainer.Hear());  // load
+        v1::TrainerMessage train = trainer.Hear();
+        EXPECT_EQ(train.train().warning(), "it reads the same samples");
+        train.mutable_train()->set_index_digest("1d");
+        trainer.Answer(train);
+      },
+      [&] {
+        const auto trainer = Create();
+        ASSERT_TRUE(trainer.ok());
+        EXPECT_EQ((*trainer)->frozen_digest(), "f0");
+        const auto result =
+            (*trainer)->Train({.warning = "it reads the same samples"});
+        ASSERT_TRUE(result.ok()) << result.status();
+        EXPECT_EQ(result->index_digest, "1d");
+      });
+}
+
 TEST_F(RemoteTrainerTest, AWaitForATrainerHasABound) {
-  const auto trainer = RemoteTrainer::Create(*host_, hello_, spec_, {},
+  const auto trainer = RemoteTrainer::Create(*host_, hello_, spec_, join_, {},
                                              absl::InfinitePast());
   EXPECT_TRUE(absl::IsDeadlineExceeded(trainer.status())) << trainer.status();
 }

@@ -102,6 +102,16 @@ absl::Status ToStatus(const v1::TrainerError& error) {
   return WithReason(status, {error.reason(), {}});
 }
 
+absl::Status CheckVersion(int32_t version) {
+  if (version == kTrainerProtocolVersion) return absl::OkStatus();
+  return WithReason(
+      absl::UnimplementedError(absl::StrCat(
+          "the trainer speaks version ", version,
+          " of trainer.proto, this island version ", kTrainerProtocolVersion,
+          ": use an SDK and a program of one release")),
+      {"TRAINER_VERSION", {}});
+}
+
 }  // namespace
 
 absl::StatusOr<SharedRegion> SharedRegion::Create(int64_t element_count) {
@@ -159,7 +169,7 @@ absl::Status TrainerHost::MakeRegions(const v1::TrainerHello& hello,
 
 absl::Status TrainerHost::Connect(const v1::TrainerHello& hello,
                                   const v1::Layout& tensors,
-                                  const RunLayout& layout,
+                                  const RunLayout& layout, const Join& join,
                                   std::stop_token stop, absl::Time give_up) {
   RETURN_IF_ERROR(MakeRegions(hello, layout));
   if (!socket_.connected()) {
@@ -167,15 +177,16 @@ absl::Status TrainerHost::Connect(const v1::TrainerHello& hello,
   }
   while (!socket_.connected()) {
     RETURN_IF_ERROR(Accept(stop, give_up));
-    const absl::Status greeted = Greet(hello, tensors, layout);
+    const absl::Status greeted = Greet(hello, tensors, layout, join, stop);
     if (greeted.ok()) break;
+    if (IsProcessLost(greeted)) return greeted;
     LOG(WARNING) << "a trainer is refused: " << greeted;
     v1::TrainerMessage refusal;
     refusal.mutable_error()->set_code(absl::StatusCodeToString(greeted.code()));
-    refusal.mutable_error()->set_message(std::string(greeted.message()));
     if (const auto reason = GetReason(greeted); reason.has_value()) {
       refusal.mutable_error()->set_reason(reason->reason);
     }
+    refusal.mutable_error()->set_message(std::string(greeted.message()));
     Send(refusal).IgnoreError();
     socket_.Close();
   }
@@ -208,26 +219,54 @@ absl::Status TrainerHost::Accept(std::stop_token stop, absl::Time give_up) {
   }
 }
 
+absl::StatusOr<v1::TrainerMessage> TrainerHost::GivePlace(
+    const v1::TrainerHello& hello, const v1::TrainerMessage& asked,
+    const Join& join, std::stop_token stop) {
+  v1::TrainerMessage answer;
+  answer.set_seq(asked.seq());
+  v1::TrainerJoin& place = *answer.mutable_join();
+  place.set_version(kTrainerProtocolVersion);
+  place.set_run_uid(hello.run_uid());
+  place.set_island_id(hello.island_id());
+  RETURN_IF_ERROR(join(place));
+  RETURN_IF_ERROR(Send(answer));
+  LOG(INFO) << "a trainer has the data shard " << place.data_shard() << " of "
+            << place.data_shard_count() << ", and makes its model";
+  while (!stop.stop_requested()) {
+    const absl::Status waited = net::WaitForSocket(
+        socket_.fd(), POLLIN, {SystemClock().Now() + kLook, waker_.get()});
+    if (!waited.ok()) {
+      if (absl::IsCancelled(waited)) ClearWaker(waker_.get());
+      continue;
+    }
+    absl::StatusOr<v1::TrainerMessage> next =
+        Receive(kGreetMax, /*is_train=*/false);
+    // Another one may come for it: as after the loss of a trainer that trains.
+    if (absl::IsUnavailable(next.status())) return Lose(next.status());
+    return next;
+  }
+  return absl::CancelledError("stopped before the trainer had its model");
+}
+
 absl::Status TrainerHost::Greet(const v1::TrainerHello& hello,
                                 const v1::Layout& tensors,
-                                const RunLayout& layout) {
-  ASSIGN_OR_RETURN(const v1::TrainerMessage first,
+                                const RunLayout& layout, const Join& join,
+                                std::stop_token stop) {
+  ASSIGN_OR_RETURN(v1::TrainerMessage first,
                    Receive(kGreetMax, /*is_train=*/false));
+  if (first.has_join()) {
+    RETURN_IF_ERROR(CheckVersion(first.join().version()));
+    ASSIGN_OR_RETURN(first, GivePlace(hello, first, join, stop));
+  }
   if (!first.has_hello()) {
     return absl::InvalidArgumentError(
         absl::StrCat("a trainer's first message is hello, not ",
                      KindName(first.kind_case())));
   }
-  if (first.hello().version() != kTrainerProtocolVersion) {
-    return WithReason(
-        absl::UnimplementedError(absl::StrCat(
-            "the trainer speaks version ", first.hello().version(),
-            " of trainer.proto, this island version ", kTrainerProtocolVersion,
-            ": use an SDK and a program of one release")),
-        {"TRAINER_VERSION", {}});
-  }
+  RETURN_IF_ERROR(CheckVersion(first.hello().version()));
   data_fingerprint_ = first.hello().data_fingerprint();
   ASSIGN_OR_RETURN(weight_unit_, ToUnit(first.hello().weight_unit()));
+  frozen_digest_ = first.hello().frozen_digest();
   v1::TrainerMessage answer;
   answer.set_seq(first.seq());
   *answer.mutable_hello() = hello;

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -62,10 +63,15 @@ class TrainerHost {
   // Returns once a trainer is connected that knows the run: the one that is, or
   // the next. A trainer of another version, or one that breaks the protocol, is
   // told why and let go. CANCELLED: `stop` was requested. DEADLINE_EXCEEDED: no
-  // trainer came before `give_up`.
+  // trainer came before `give_up`. UNAVAILABLE: the trainer is gone that `join`
+  // was for.
+  //
+  // `join` fills in the place of a trainer that says `join` before its hello.
   // Requires: `layout` is of `tensors`.
+  using Join = std::function<absl::Status(v1::TrainerJoin& place)>;
   absl::Status Connect(const v1::TrainerHello& hello, const v1::Layout& tensors,
-                       const RunLayout& layout, std::stop_token stop,
+                       const RunLayout& layout, const Join& join,
+                       std::stop_token stop,
                        absl::Time give_up = absl::InfiniteFuture());
 
   // The region of `fragment`: the fragment's flat order. Requires: Connect().
@@ -81,6 +87,8 @@ class TrainerHost {
   // Sends `notice` with the next `train` or `end`. Keeps the newest sixteen.
   // Thread-safe.
   void Notify(const std::string& notice);
+  // The digest of what is frozen in the trainer's hello.
+  const std::string& frozen_digest() const { return frozen_digest_; }
 
   // Sends `request` and returns the answer, which is of the same kind.
   //
@@ -110,7 +118,12 @@ class TrainerHost {
   absl::Status Accept(std::stop_token stop, absl::Time give_up);
   // The handshake with a new trainer.
   absl::Status Greet(const v1::TrainerHello& hello, const v1::Layout& tensors,
-                     const RunLayout& layout);
+                     const RunLayout& layout, const Join& join,
+                     std::stop_token stop);
+  // Answers `join`, and returns the hello that follows it, however late.
+  absl::StatusOr<v1::TrainerMessage> GivePlace(
+      const v1::TrainerHello& hello, const v1::TrainerMessage& asked,
+      const Join& join, std::stop_token stop);
   absl::Status SendLayout(int32_t fragment, const v1::Layout& tensors,
                           const RunLayout& layout);
   absl::Status Send(const v1::TrainerMessage& message, int fd = -1);
@@ -128,6 +141,7 @@ class TrainerHost {
   uint64_t seq_ = 0;
   std::string data_fingerprint_;
   v1::WeightUnit weight_unit_ = v1::WEIGHT_UNIT_TOKENS;
+  std::string frozen_digest_;
 
   mutable Mutex mutex_;
   std::deque<std::string> notices_ ABSL_GUARDED_BY(mutex_);

@@ -99,6 +99,10 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
                                           " does not train: ",
                                           hindered.hindrance()));
   }
+  for (const v1::IslandWarning& warning : state.warnings()) {
+    fields.AddText("warning", absl::StrCat("island ", warning.island_id(), ": ",
+                                           warning.warning()));
+  }
   const std::string wait = DescribeWait(state);
   if (!wait.empty()) fields.Add("waits", wait);
   const v1::ScheduleSpec& schedule = run.spec().schedule();

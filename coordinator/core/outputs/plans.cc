@@ -9,6 +9,7 @@
 
 #include "base/layout/run_timing.h"
 #include "base/status/cut_utf8.h"
+#include "coordinator/core/outputs/island_warning.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/recalls.h"
 #include "coordinator/core/rounds/rounds.h"
@@ -197,6 +198,7 @@ void AddIsland(const RunState& state, const Observations& observed,
   for (v1::ContributionKey& key : NeedsRepush(observed, slot)) {
     *plan.add_needs_repush() = std::move(key);
   }
+  plan.set_warning(WarnOfIsland(state, observed, slot));
 }
 
 v1::ServerRunPlan BuildServerRunPlan(const RunState& state,

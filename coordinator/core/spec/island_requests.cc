@@ -1,5 +1,6 @@
 #include "coordinator/core/spec/island_requests.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <set>
@@ -7,12 +8,28 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/layout/trainer_metrics.h"
 #include "base/status/refusal.h"
 
 namespace atl::coordinator {
+
+namespace {
+
+// A SHA-256 in hex, or empty.
+bool IsDigest(const std::string& text) {
+  return text.empty() ||
+         (text.size() == 64 &&
+          std::all_of(text.begin(), text.end(), [](char c) {
+            return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
+          }));
+}
+
+constexpr char kNoDigest[] = "must be empty or 64 digits of lower-case hex";
+
+}  // namespace
 
 absl::Status CheckCapabilities(const v1::IslandCapabilities& capabilities) {
   std::vector<FieldViolation> violations;
@@ -29,6 +46,9 @@ absl::Status CheckCapabilities(const v1::IslandCapabilities& capabilities) {
       capabilities.tokens_per_second() < 0) {
     violations.push_back(
         {"capabilities.tokens_per_second", "must be finite and at least 0"});
+  }
+  if (!IsDigest(capabilities.frozen_digest())) {
+    violations.push_back({"capabilities.frozen_digest", kNoDigest});
   }
   if (violations.empty()) return absl::OkStatus();
   return InvalidFields(violations);
@@ -152,6 +172,9 @@ absl::Status CheckProgress(const v1::ReportProgressRequest& request) {
       violations.push_back({absl::StrCat("evaluations[", i, "]"),
                             "its counts must be at least 0"});
     }
+  }
+  if (!IsDigest(request.index_digest())) {
+    violations.push_back({"index_digest", kNoDigest});
   }
   CheckPhases(request, violations);
   CheckMetrics(request, violations);

@@ -100,5 +100,23 @@ TEST(CheckProgressTest, RefusesMoreSynchronizationsThanAReportMayHave) {
               HasSubstr("has 17 synchronizations"));
 }
 
+TEST(IslandRequestsTest, ADigestIsOf64HexDigitsOrEmpty) {
+  const std::string good(64, 'a');
+  v1::IslandCapabilities capabilities;
+  capabilities.add_devices();
+  v1::ReportProgressRequest report;
+  for (const std::string& digest :
+       {std::string(), good, std::string(63, 'a'), good + "a",
+        std::string(64, 'A'), std::string(64, 'g')}) {
+    const bool is_good = digest.empty() || digest == good;
+    capabilities.set_frozen_digest(digest);
+    EXPECT_EQ(CheckCapabilities(capabilities).ok(), is_good) << digest;
+    report.set_index_digest(digest);
+    EXPECT_EQ(CheckProgress(report).ok(), is_good) << digest;
+  }
+  EXPECT_THAT(std::string(CheckCapabilities(capabilities).message()),
+              HasSubstr("frozen_digest"));
+}
+
 }  // namespace
 }  // namespace atl::coordinator

@@ -127,6 +127,7 @@ absl::Status RunSimulation::Join(const std::string& island_id,
   request.set_island_id(island_id);
   request.mutable_capabilities()->add_devices()->set_kind("cpu");
   request.mutable_capabilities()->set_data_fingerprint(kFingerprint);
+  request.mutable_capabilities()->set_frozen_digest(frozen_digest);
   Island& island = islands_[island_id];
   const std::string secret =
       absl::StrCat("secret of ", island_id, " ", island.epoch);

@@ -111,6 +111,8 @@ class RunSimulation : public ServerDirectory {
   std::vector<int32_t> Expected(int32_t f = 0) const;
   v1::Outcome FindOutcome(const std::string& island_id, int32_t fragment = 0);
 
+  // IslandCapabilities.frozen_digest of islands that join.
+  std::string frozen_digest;
   // False: the next merges give values that are not finite.
   bool finite = true;
   // Norm of new pushes on each shard, squared.

@@ -1,13 +1,14 @@
 """A trainer with NumPy: linear regression, gradient descent with momentum.
 
 usage: numpy_trainer.py RUN SOCKET WORK_DIR [--die-at POINT@N] [--count WHAT]
-                        [--says UNIT]
+                        [--says UNIT] [--base N] [--samples N]
 
 Its exchange listens at SOCKET; it keeps its states in WORK_DIR. POINT is
 `step` (after the Nth step), `save` (while the Nth state is captured), `saved`
 (once the Nth state is durable, before the exchange knows) or `load` (while the
 Nth state is taken back). WHAT it counts for each step is `tokens`, `samples` or
-`nothing`. UNIT is what its hello says that it counts.
+`nothing`. UNIT is what its hello says that it counts. --base stands for frozen
+parameters. With --samples it joins first, and has a sampler of N samples.
 """
 
 import argparse
@@ -22,7 +23,7 @@ _TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
 sys.path.insert(0, os.path.join(_TREE, "worker/sdk/python"))
 import atoll  # pylint: disable=wrong-import-position
 from atoll import _connection  # pylint: disable=wrong-import-position
-from atoll import _store  # pylint: disable=wrong-import-position
+from atoll import _store, _trainer  # pylint: disable=wrong-import-position
 
 # Rows and columns of the weights: more than one block.
 INPUTS, OUTPUTS = 90, 50
@@ -120,6 +121,8 @@ def main():
     parser.add_argument("--die-at")
     parser.add_argument("--count", default="tokens")
     parser.add_argument("--says")
+    parser.add_argument("--base", default="")
+    parser.add_argument("--samples", type=int)
     arguments = parser.parse_args()
     weight = {} if arguments.count == "nothing" else {arguments.count: BATCH}
     if arguments.says:
@@ -128,8 +131,20 @@ def main():
     die_once_saved(death)
     optimizer = Momentum(death)
     os.environ["ATOLL_SOCKET"] = arguments.socket
-    island = atoll.Island("", run=arguments.run, work_dir=arguments.work_dir,
-                          state={"optimizer": optimizer}, save="always")
+    if arguments.base:
+        digest = hashlib.sha256(arguments.base.encode()).hexdigest()
+        _trainer.Trainer.frozen_digest = lambda self: digest
+    place = {"run": arguments.run, "work_dir": arguments.work_dir}
+    if arguments.samples:
+        joined = atoll.join("", **place)
+        atoll.ShardSampler(arguments.samples, joined)
+        print("joined", joined.index, joined.shard, joined.shard_count,
+              flush=True)
+        place = {"joined": joined}
+    else:
+        place["address"] = ""
+    island = atoll.Island(state={"optimizer": optimizer}, save="always",
+                          **place)
 
     @island.evaluate
     def evaluate():

@@ -20,7 +20,7 @@ from atoll.errors import ConnectionLost  # noqa: E402
 
 # Stands in for the program `atoll`: plays the newest line of the file `plan`.
 _PROGRAM = '''#!/usr/bin/python3 -B
-import os, sys
+import os, signal, sys
 sys.path.insert(0, %(testing)r)
 import fake_exchange
 folder = %(folder)r
@@ -54,6 +54,15 @@ def script(peer):
         if word == "final":
             peer.write(3, 4)
         return peer.end()
+    if word in ("place", "removed"):
+        if word == "removed":
+            peer.receive()
+            peer.tell("error", reason="ISLAND_REMOVED", message="it was removed")
+        else:
+            peer.place()
+        peer.wait_for_close()
+        while True:
+            signal.pause()  # As an exchange that waits for another trainer.
     peer.begin(1, 2)
     if word == "endless":
         peer.train(1 << 40)
@@ -124,6 +133,26 @@ class StartTest(ExchangeCase):
             while island.step():
                 pass
         self.assertLessEqual(regions(), before)
+
+    def check_ended(self):
+        with open(self.path("pid"), encoding="utf-8") as file:
+            with self.assertRaises(ProcessLookupError):
+                os.kill(int(file.read()), 0)
+
+    def test_a_place_that_is_refused_or_closed_ends_it(self):
+        def join():
+            return atoll.join("10.0.0.7:7400", run=fake_exchange.RUN,
+                              work_dir=self.path("w"))
+
+        self.plan("removed")
+        with self.assertRaisesRegex(atoll.Error, "it was removed"):
+            join()
+        self.check_ended()
+        self.plan("place")
+        joined = join()
+        self.assertEqual(joined.shard, 1)
+        joined.close()
+        self.check_ended()
 
     def test_its_output_goes_to_its_log(self):
         self.plan("whole")

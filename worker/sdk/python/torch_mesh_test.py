@@ -404,6 +404,46 @@ class ErrorTest(MeshCase):
             self.assertEqual(code, 1)
             self.assertIn("lacks the run's tensors ['third.weight']", text)
 
+    def test_a_digest_of_frozen_parameters_does_not_depend_on_the_split(self):
+        digests = {}
+        for kind, base in (("ddp", "1"), ("fsdp", "1"), ("fsdp_tp", "1"),
+                           ("fsdp", "2")):
+            self.start(kind, BASE=base)
+            peer = self.peer()
+            peer.hello(1)
+            digests[kind, base] = peer.frozen_digest
+            peer.tell("error", message="stop")
+            self.finish()
+            shutil.rmtree(self.path("work"), ignore_errors=True)
+        self.assertRegex(digests["ddp", "1"], "^[0-9a-f]{64}$")
+        self.assertEqual(digests["fsdp", "1"], digests["ddp", "1"])
+        self.assertEqual(digests["fsdp_tp", "1"], digests["ddp", "1"])
+        self.assertNotEqual(digests["fsdp", "2"], digests["fsdp", "1"])
+
+    def test_all_ranks_have_the_place_that_rank_0_was_given(self):
+        self.start("fsdp", JOIN="1")
+        peer = self.peer()
+        peer.place(slot=4, data_shard=2)
+        peer.hello(len(LAYOUT), seq="2")
+        peer.layout(LAYOUT)
+        peer.ask("load", save_id="")
+        peer.write(0.5, 0.5)
+        peer.train(1)
+        peer.end()
+        for code, text in self.finish():
+            self.assertEqual(code, 0, text)
+            self.assertIn("joined 4 2 3", text)
+
+    def test_a_refused_join_ends_all_ranks(self):
+        self.start("fsdp", JOIN="1")
+        peer = self.peer()
+        peer.receive()
+        peer.tell("error", code="PERMISSION_DENIED", reason="ISLAND_REMOVED",
+                  message="it was removed")
+        for code, text in self.finish():
+            self.assertEqual(code, 1)
+            self.assertIn("it was removed", text)
+
     def test_another_number_of_ranks_is_refused(self):
         peer = self.begin("fsdp")
         peer.train(1)

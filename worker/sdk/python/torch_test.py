@@ -8,6 +8,8 @@ import copy
 import os
 import random
 import sys
+import types
+from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "testing"))
@@ -20,6 +22,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 import atoll  # noqa: E402
+from atoll import _frozen  # noqa: E402
 from atoll import _layout  # noqa: E402
 from atoll import _module  # noqa: E402
 
@@ -582,6 +585,106 @@ class StateTest(TorchCase):
                 self.assertTrue(torch.equal(got.double(), tensor.double()))
         turned = torch.rand(3, 4).t()[1:]
         self.assertTrue(torch.equal(through_a_file([turned])[0], turned))
+
+
+class FrozenTest(TorchCase):
+
+    def digest(self, seed, change=lambda model: model, **options):
+        """The digest that an island with such a model tells."""
+        told = []
+
+        def script(peer):
+            peer.hello(1)
+            told.append(peer.frozen_digest)
+            peer.tell("end", complete=False, message="no more")
+
+        torch.manual_seed(seed)
+        model = change(Tied())
+        with self.exchange(script):
+            island = self.island(model=model, **options)
+            with self.assertRaises(atoll.Error):
+                island.start()
+        os.unlink(self.path("socket"))
+        return told[0]
+
+    def test_equal_bases_have_equal_digests_and_others_have_not(self):
+        base = self.digest(1)
+        self.assertRegex(base, "^[0-9a-f]{64}$")
+        self.assertEqual(self.digest(1), base)
+        self.assertNotEqual(self.digest(2), base)
+        self.assertEqual(self.digest(2, check_frozen=False), "")
+
+        def other_dtype(model):
+            model.frozen.to(torch.bfloat16)
+            return model
+
+        self.assertNotEqual(self.digest(1, other_dtype), base)
+
+        def one_bit(model):
+            model.frozen.bias.data[3] = torch.nextafter(
+                model.frozen.bias[3], torch.tensor(9.0))
+            return model
+
+        self.assertNotEqual(self.digest(1, one_bit), base)
+
+    def test_what_is_trained_or_a_buffer_or_a_wrapper_does_not_count(self):
+        base = self.digest(1)
+
+        def trained(model):
+            with torch.no_grad():
+                model.embed.weight += 1
+                model.norm.running_var += 1
+            return model
+
+        def wrapped(model):
+            outer = torch.nn.Module()
+            outer.module = model  # As DistributedDataParallel.
+            return outer
+
+        def transposed(model):  # Other strides, the same values.
+            model.frozen.weight.data = (
+                model.frozen.weight.data.t().contiguous().t())
+            return model
+
+        for change in (trained, wrapped, transposed):
+            self.assertEqual(self.digest(1, change), base, change)
+
+        def whole(model):
+            model.frozen.requires_grad_(True)
+            return model
+
+        self.assertEqual(self.digest(1, whole), "")
+
+    def test_chunks_are_the_whole(self):
+        model = torch.nn.Module()
+        model.big = torch.nn.Parameter(torch.arange(1000.0), False)
+        tensors = _module.SharedTensors(model)
+        whole = tensors.frozen()
+        with mock.patch.object(_frozen, "_CHUNK_BYTES", 13):
+            self.assertEqual(tensors.frozen(), whole)
+
+    def test_a_base_without_values_is_named(self):
+        model = Tied()
+        model.frozen.to("meta")
+        with self.assertRaises(atoll.Error) as raised:
+            self.island(model=model).start()
+        self.assertIn("frozen.weight", raised.exception.message)
+        self.assertIn("check_frozen=False", raised.exception.hint)
+
+
+class SamplerTest(TorchCase):
+
+    def test_a_loader_of_torch_reads_the_data_shard(self):
+        at = types.SimpleNamespace(shard=1, shard_count=3, index_digest="")
+        data = torch.arange(100)
+        sampler = atoll.ShardSampler(data, at, seed=2)
+        loader = torch.utils.data.DataLoader(data, batch_size=8,
+                                             sampler=sampler, num_workers=2)
+        for epoch in range(2):
+            sampler.set_epoch(epoch)
+            read = torch.cat(list(loader)).tolist()
+            self.assertEqual(sorted(read), list(range(1, 100, 3)))
+            self.assertEqual(read, list(sampler))
 
 
 class LossTest(TorchCase):

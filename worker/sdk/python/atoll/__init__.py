@@ -10,8 +10,10 @@ from .data import Data
 from .errors import Error
 from .fetch import fetch
 from .island import Island
+from .join import Joined, join
 from .run import create_run, get_run
+from .sampler import ShardSampler
 
-__all__ = ["Data", "Error", "Island", "create_run", "fetch", "get_run",
-           "schedule"]
+__all__ = ["Data", "Error", "Island", "Joined", "ShardSampler", "create_run",
+           "fetch", "get_run", "join", "schedule"]
 __version__ = "0.1.0"

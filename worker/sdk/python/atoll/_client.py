@@ -7,6 +7,7 @@ import logging
 import time
 from typing import Any, Callable, Mapping
 
+from ._connection import Connection
 from ._exchange import Exchange, Patience, RunIsComplete
 from ._messages import Message
 from ._news import News
@@ -18,13 +19,6 @@ from .errors import ConnectionLost, Error
 _LEAVE_S_MAX = 60.0
 
 
-def _answer(train: OpenTrain, total: Total) -> dict[str, Any]:
-    body = total.answer()
-    if train.paused_s:
-        body["paused_seconds"] = train.paused_s
-    return body
-
-
 class Client:
     """Connects, answers, and connects again: the leader's.
 
@@ -33,12 +27,15 @@ class Client:
     """
 
     def __init__(self, run_id: str, exchange: Exchange, trainer: Trainer,
-                 news: News):
+                 news: News, joined: Connection | None = None,
+                 run_uid: str = ""):
+        """`joined`: a connection that has the place in the run `run_uid`."""
         self.patience = Patience()
         self._news = news
         self.session: Session | None = None
         self._run_id = run_id
-        self._run_uid = ""
+        self._run_uid = run_uid
+        self._joined = joined
         self._exchange = exchange
         self._trainer = trainer
 
@@ -70,10 +67,14 @@ class Client:
         return self.next()
 
     def _connect(self) -> None:
-        connection = self._exchange.connect(self.patience.is_waiting,
-                                            self._news)
+        digest = self._trainer.frozen_digest()
+        connection, seq, self._joined = self._joined, 2, None
+        if connection is None:
+            connection, seq = self._exchange.connect(
+                self.patience.is_waiting, self._news), 1
         try:
-            self.session = Session(connection, self._trainer, self._news)
+            self.session = Session(connection, self._trainer, self._news,
+                                   digest, seq)
         except BaseException as error:
             connection.close()
             if isinstance(error, ConnectionLost) and not self._run_uid:
@@ -143,13 +144,21 @@ class Client:
 
     def finish(self, train: OpenTrain, total: Total) -> None:
         assert self.session is not None
-        self.session.finish(train, _answer(train, total))
+        self.session.finish(train, self._answer(train, total))
+
+    def _answer(self, train: OpenTrain, total: Total) -> dict[str, Any]:
+        body = total.answer()
+        if train.paused_s:
+            body["paused_seconds"] = train.paused_s
+        if self._trainer.index_digest():
+            body["index_digest"] = self._trainer.index_digest()
+        return body
 
     def leave(self, train: OpenTrain) -> None:
         """Hands in `train`, and answers requests until the end, a minute."""
         if self.session is None:
             raise ConnectionLost("not connected")
-        body = _answer(train, self.total(train))
+        body = self._answer(train, self.total(train))
         deadline = time.monotonic() + _LEAVE_S_MAX
         result: OpenTrain | Mapping[str, Any] = train
         try:
@@ -175,6 +184,8 @@ class Client:
     def close(self, at_once: bool = False) -> None:
         """Closes the connection; the exchange, if it is a child, ends."""
         self._drop()
+        if self._joined is not None:
+            self._joined.close()
         self._exchange.end(at_once)
         self._trainer.close()
 

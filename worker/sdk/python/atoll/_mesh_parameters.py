@@ -180,6 +180,9 @@ class MeshParameters(Parameters):
     def are_finite(self) -> bool:
         return self._tensors.are_finite()
 
+    def frozen(self) -> Mapping[str, str]:
+        return self._tensors.frozen()
+
     def shards(self) -> Mapping[str, Any]:
         return {_shards.describe(of.tensor): of.tensor
                 for of in self._tensors.now().values()

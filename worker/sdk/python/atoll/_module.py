@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import (Any, Callable, Container, Iterable, Mapping, NamedTuple)
 
-from . import _shards, _torch
+from . import _frozen, _shards, _torch
 from ._parameters import Parameters, check_layout
 from ._regions import Regions
 from ._rounding import Values, moved
@@ -142,6 +142,17 @@ class SharedTensors:
         self._check_optimizers(found)
         return found
 
+    def frozen(self) -> dict[str, str]:
+        """As Parameters; collective for DTensors."""
+        found = {}
+        for own_name, parameter in self._model.named_parameters():
+            name = _run_name(own_name, self._names)
+            if name not in self._shapes:
+                digest = _frozen.digest_of(name, parameter)
+                if digest is not None:
+                    found[name] = digest
+        return found
+
     def are_finite(self) -> bool:
         """As Parameters."""
         return all(_shards.local(of.master).isfinite().all()
@@ -203,6 +214,9 @@ class ModuleParameters(Parameters):
 
     def are_finite(self) -> bool:
         return self._tensors.are_finite()
+
+    def frozen(self) -> Mapping[str, str]:
+        return self._tensors.frozen()
 
 
 class LocalBuffers:

@@ -50,6 +50,9 @@ class News:
             self._on_event({"event": event, "run": self._run_id,
                             "message": message, **fields})
 
+    def refused(self, error: Error) -> None:
+        self.tell("refused", str(error), logging.ERROR, reason=error.reason)
+
     def begin(self) -> None:
         """A wait begins."""
         self._begin = self._told = self._heard = self._clock()

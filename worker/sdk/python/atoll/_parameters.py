@@ -28,6 +28,10 @@ class Parameters(Protocol):
     def are_finite(self) -> bool:
         """This rank's parameters have no NaN and no infinity."""
 
+    def frozen(self) -> Mapping[str, str]:
+        """{name: digest} of parameters that are not in the run."""
+        return {}
+
     def shards(self) -> Mapping[str, Any]:
         """A DTensor of each kind: {_shards.describe(tensor): tensor}."""
         return {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from typing import Any
+from typing import Any, Mapping
 
 from . import _messages
 from ._connection import Connection
@@ -28,6 +28,55 @@ def no_parameters(run_id: str) -> Error:
         (run_id, run_id))
 
 
+def _receive(connection: Connection, news: News,
+             deadline: float | None) -> Message | None:
+    """The next message; None: none came before the deadline."""
+    while True:
+        wait = LOOK_S if deadline is None else min(
+            LOOK_S, deadline - time.monotonic())
+        if wait <= 0:
+            return None
+        message = connection.receive(wait)
+        if message is not None:
+            news.heard()
+            return message
+        news.look()
+
+
+def _raise_if_error(message: Message) -> None:
+    if message.kind == "error":
+        body = message.body
+        raise Error(body["message"] or "the exchange cannot continue",
+                    reason=body["reason"], code=body["code"] or "UNKNOWN",
+                    hint=body["hint"])
+
+
+def _check_version(message: Message, kind: str, seq: int) -> None:
+    """Error: `message` is not the answer to a first message."""
+    _raise_if_error(message)
+    if message.kind != kind or message.seq != seq:
+        raise _messages.unreadable("a %s instead of the %s" %
+                                   (message.kind, kind))
+    if message.body["version"] != _messages.VERSION:
+        raise Error("the exchange speaks version %d of the protocol; this "
+                    "package speaks %d" % (message.body["version"],
+                                           _messages.VERSION),
+                    reason="OTHER_VERSION", code="UNIMPLEMENTED",
+                    hint="Use the same release of atoll and of this package.")
+
+
+def ask_place(connection: Connection, news: News) -> Mapping[str, Any]:
+    """Asks for the island's place in the run, before the hello.
+
+    The exchange joins the run first. ConnectionLost, or Error: it cannot.
+    """
+    connection.send(1, "join", {"version": _messages.VERSION})
+    message = _receive(connection, news, None)
+    assert message is not None
+    _check_version(message, "join", 1)
+    return message.body
+
+
 class Session:
     """A connection after the hello.
 
@@ -37,8 +86,9 @@ class Session:
       regions: The regions, complete when the first `train` is open.
     """
 
-    def __init__(self, connection: Connection, trainer: Trainer, news: News):
-        """Says hello. ConnectionLost, or Error: it cannot continue."""
+    def __init__(self, connection: Connection, trainer: Trainer, news: News,
+                 frozen_digest: str, seq: int):
+        """Says hello, as message `seq`. ConnectionLost, or Error."""
         self._connection = connection
         self.poll = connection.poll
         self._trainer = trainer
@@ -49,20 +99,13 @@ class Session:
                                  "weight_unit": "any"}
         if trainer.data_fingerprint:
             hello["data_fingerprint"] = trainer.data_fingerprint
-        connection.send(1, "hello", hello)
+        if frozen_digest:
+            hello["frozen_digest"] = frozen_digest
+        connection.send(seq, "hello", hello)
         message = self._receive(time.monotonic() + _HELLO_S_MAX)
         if message is None:
             raise ConnectionLost("the exchange does not answer the hello")
-        self._raise_if_error(message)
-        if message.kind != "hello" or message.seq != 1:
-            raise self._refuse("a %s instead of the hello" % message.kind)
-        if message.body["version"] != _messages.VERSION:
-            raise Error("the exchange speaks version %d of the protocol; this "
-                        "package speaks %d" % (message.body["version"],
-                                               _messages.VERSION),
-                        reason="OTHER_VERSION", code="UNIMPLEMENTED",
-                        hint="Use the same release of atoll and of this "
-                        "package.")
+        _check_version(message, "hello", seq)
         if message.body["weight_unit"] not in WEIGHT_UNITS:
             raise Error("the run weighs by %r, which this package does not "
                         "count" % message.body["weight_unit"],
@@ -81,7 +124,7 @@ class Session:
             message = self._receive(deadline)
             if message is None:
                 raise ConnectionLost("the exchange has not ended in time")
-            self._raise_if_error(message)
+            _raise_if_error(message)
             if message.kind == "interrupt":
                 continue  # For a `train` that was answered before it came.
             if message.kind == "end":
@@ -96,25 +139,17 @@ class Session:
             self._answer(message)
 
     def _receive(self, deadline: float | None) -> Message | None:
-        """The next message; None: none came before the deadline."""
-        while True:
-            wait = LOOK_S if deadline is None else min(
-                LOOK_S, deadline - time.monotonic())
-            if wait <= 0:
-                return None
-            message = self._connection.receive(wait)
-            if message is not None:
-                self._news.heard()
-                self._tell(message)
-                return message
-            self._news.look()
+        message = _receive(self._connection, self._news, deadline)
+        if message is not None:
+            self._tell(message)
+        return message
 
     def look(self) -> Message | None:
         """The message that came while it trains: interrupt, end, or None."""
         message = self._connection.receive(0)
         if message is not None:
             self._tell(message)
-            self._raise_if_error(message)
+            _raise_if_error(message)
             if message.kind not in ("interrupt", "end"):
                 raise self._refuse("%s while a train is open" % message.kind)
         return message
@@ -146,14 +181,6 @@ class Session:
     @staticmethod
     def _refuse(why: str) -> Error:
         return _messages.unreadable(why)
-
-    @staticmethod
-    def _raise_if_error(message: Message) -> None:
-        if message.kind == "error":
-            body = message.body
-            raise Error(body["message"] or "the exchange cannot continue",
-                        reason=body["reason"], code=body["code"] or "UNKNOWN",
-                        hint=body["hint"])
 
     def _open_train(self, message: Message) -> OpenTrain:
         if not self.regions.complete:

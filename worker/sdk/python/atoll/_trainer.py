@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import Any, Callable, Mapping
 
-from . import _shards, _torch
+from . import _frozen, _torch
 from ._parameters import Parameters
 from ._ranks import Alone, Ranks
 from ._regions import Regions
@@ -29,12 +29,16 @@ class Trainer:
     def __init__(self, ranks: Alone | Ranks, parameters: Parameters,
                  state: State, store: Store, saves_always: bool,
                  evaluator: Callable[[], Callable[[], Any] | None],
-                 data_fingerprint: str = ""):
+                 data_fingerprint: str = "", checks_frozen: bool = True,
+                 index_digest: Callable[[], str] = lambda: ""):
         """`evaluator`: () -> function or None, which does not evaluate.
-        `data_fingerprint`: of the data that the trainer reads."""
+        `data_fingerprint`: of the data that the trainer reads.
+        `index_digest`: () -> digest of the first samples, or ""."""
         self.ranks = ranks
         self.data_fingerprint = data_fingerprint
         self.weight_unit = ""  # As this rank must count; "": it need not.
+        self.index_digest = index_digest
+        self._frozen_digest: str | None = None if checks_frozen else ""
         self._parameters = parameters
         self._state = state
         self._store = store
@@ -51,6 +55,15 @@ class Trainer:
     def begin(self, run_id: str, run_uid: str, island_id: str,
               weight_unit: str) -> None:
         self._ask("begin", weight_unit, run_id, run_uid, island_id)
+
+    def frozen_digest(self) -> str:
+        """The digest of what is not in the run; empty: of nothing.
+
+        It is computed once. Error UNSUPPORTED_TENSOR, UNEQUAL_RANKS.
+        """
+        if self._frozen_digest is None:
+            self._frozen_digest = _frozen.combine(self._ask("frozen"))
+        return self._frozen_digest
 
     def take_regions(self, regions: Regions) -> None:
         """Binds the regions of a connection, and closes their descriptors."""
@@ -149,6 +162,9 @@ class Trainer:
             weight_unit if weight_unit == "steps" or
             self.ranks.rank in self.ranks.replicas else "")
         self._store.begin(*run)
+
+    def _on_frozen(self) -> Mapping[str, str]:
+        return self._parameters.frozen()
 
     def _on_regions(self, described: dict[str, Any]) -> None:
         regions = Regions.of(described)

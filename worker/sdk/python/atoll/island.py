@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
 import math
@@ -10,11 +9,10 @@ import os
 import signal
 import threading
 import time
-import weakref
 from types import FrameType, TracebackType
 from typing import Any, Callable, Iterator, Mapping
 
-from . import _news, _torch
+from . import _closing, _news, _torch
 from ._client import Client, Follower
 from ._exchange import Exchange, log_path
 from ._mesh_parameters import MeshParameters
@@ -27,24 +25,11 @@ from ._steps import OpenTrain
 from ._store import Store
 from ._trainer import Trainer
 from .errors import ConnectionLost, Error
+from .join import Joined, work_folder
 
 _LOOK_S = 0.05      # Between two looks at the socket while it trains.
 _PROGRESS_S = 4.0  # Less than a silence that is told of.
 _SAVES = ("auto", "always")
-# The islands of this process, by their work_dir. Those of several ranks are not
-# here: a rank that leaves alone would wait for the others.
-_islands: "weakref.WeakValueDictionary[str, Island]" = (
-    weakref.WeakValueDictionary())
-
-
-@atexit.register
-def _close_all() -> None:
-    """Hands in the steps of islands that the program has not closed."""
-    for island in list(_islands.values()):
-        island.close()
-
-
-os.register_at_fork(after_in_child=_islands.clear)  # It has no connection.
 
 
 def _parameters_of(tensors: SharedTensors | None,
@@ -103,7 +88,8 @@ class Island:
     Not thread-safe: one thread calls everything.
     """
 
-    def __init__(self, address: str, *, run: str, model: Any = None,
+    def __init__(self, address: str | None = None, *, run: str | None = None,
+                 joined: Joined | None = None, model: Any = None,
                  arrays: Mapping[str, Any] | None = None,
                  state: Mapping[str, Any] | None = None,
                  island_id: str | None = None, work_dir: str | None = None,
@@ -112,7 +98,7 @@ class Island:
                  buffers: str = "local",
                  names: Names = None,
                  parameters: Masters = None,
-                 data_fingerprint: str = "",
+                 data_fingerprint: str = "", check_frozen: bool = True,
                  on_event: _news.OnEvent | None = None,
                  wait_s_max: float = 86400.0):
         """Captures the state; opens no connection yet.
@@ -120,6 +106,8 @@ class Island:
         Args:
           address: HOST:PORT of the coordinator.
           run: The run's id.
+          joined: Instead of `address`, `run`, `island_id`, `work_dir`,
+            `on_event` and `wait_s_max`: what atoll.join has returned.
           model: A torch module whose parameters are trained.
           arrays: Or {name: writable float32 array}. Without both, train on
             `island.arrays`.
@@ -150,9 +138,13 @@ class Island:
             average; a write reaches the model's too.
           data_fingerprint: The data's fingerprint, if Atoll's own engine reads
             it in other islands of the run: `Data.fingerprint()`.
+          check_frozen: The digest of the model's frozen parameters must be that
+            of the run's other islands. It is computed once, at about 1 GB/s.
+            False: it is not compared, as for a base that islands quantize by
+            different libraries.
           on_event: Gets each line of the logger "atoll" as {"event": "joined",
-            "waiting", "committed", "not_finite", "lost", "refused" or "ended",
-            "run", "message", and its numbers}; on rank 0.
+            "placed", "waiting", "committed", "not_finite", "lost", "refused",
+            "warned" or "ended", "run", "message", and its numbers}; on rank 0.
           wait_s_max: The longest wait for a word of the exchange, in seconds.
             It says nothing while the run is paused or lacks islands.
 
@@ -164,13 +156,23 @@ class Island:
         if save not in _SAVES:
             raise Error("save is %r; give one of %s" % (save, _SAVES),
                         code="INVALID_ARGUMENT")
+        if joined is not None:
+            if any(given is not None for given in (
+                    address, run, island_id, work_dir, on_event)):
+                raise Error("joined has the address, the run, the island_id, "
+                            "the work_dir and on_event",
+                            code="INVALID_ARGUMENT",
+                            hint="Give them to atoll.join only.")
+            run, folder = joined.run, joined.folder
+        elif address is None or run is None:
+            raise Error("give address and run, or joined",
+                        code="INVALID_ARGUMENT")
+        else:
+            folder = work_folder(run, island_id, work_dir)
         self.run_id = run
+        self._joined = joined
         self.metrics: dict[str, float] = {}
-        folder = os.path.abspath(work_dir or os.path.join(
-            "atoll-work", "-".join([run] + ([island_id] if island_id else []))))
-        before = _islands.get(folder)
-        if before is not None:
-            before.close()
+        _closing.close_before(folder, but=joined)
         objects = dict(state or {})
         ranks = Ranks(mesh) if _torch.has_ranks() else Alone()
         tensors = None
@@ -187,13 +189,21 @@ class Island:
                       ranks.name)
         trainer = Trainer(ranks, self._parameters, captured, store,
                           save == "always", lambda: self._evaluate,
-                          data_fingerprint)
+                          data_fingerprint, check_frozen,
+                          lambda: joined.index_digest if joined else "")
         self._trainer = trainer
-        self._news = _news.News(run, on_event, wait_s_max, log_path(folder))
-        self._client: Client | Follower = (
-            Client(run, Exchange(address, run, island_id, folder), trainer,
-                   self._news)
-            if ranks.rank == 0 else Follower(trainer))
+        self._client: Client | Follower
+        if joined is not None:
+            self._news = joined.news
+            connection = joined.take()
+            client = Client(run, joined.exchange, trainer, self._news,
+                            connection, joined.run_uid)
+        else:
+            self._news = _news.News(run, on_event, wait_s_max,
+                                    log_path(folder))
+            client = Client(run, Exchange(str(address), run, island_id,
+                                          folder), trainer, self._news)
+        self._client = client if ranks.rank == 0 else Follower(trainer)
         self._train: OpenTrain | None = None
         self._newest: Mapping[str, Any] = {}
         self._ended = self._ended_at_start = False
@@ -204,8 +214,9 @@ class Island:
         self._is_waiting = False   # For the exchange: nothing is half done.
         self._exit_code = 0        # Not 0: SIGTERM has come.
         self._has_handler = False
+        self._warning = ""         # The newest one that was told.
         if ranks.size == 1:
-            _islands[folder] = self
+            _closing.add(folder, self)
 
     # --- The run -------------------------------------------------------------
 
@@ -245,8 +256,18 @@ class Island:
 
     @property
     def data_shard(self) -> int:
-        """Which of the run's data shards to read."""
-        return self._newest.get("data_shard", 0)
+        """Which of the run's data shards to read.
+
+        Error FAILED_PRECONDITION: it is not known before the block; atoll.join
+        gives it earlier.
+        """
+        if self._newest or self._ended:
+            return self._newest.get("data_shard", 0)
+        if self._joined is None:
+            raise Error("the data shard is known from the block's first line "
+                        "on", code="FAILED_PRECONDITION",
+                        hint="atoll.join gives it before there is a loader.")
+        return self._joined.shard
 
     @property
     def data_position(self) -> int:
@@ -420,6 +441,7 @@ class Island:
             self._tell_round(result.request["version"])
             self._train = result
             self._newest = result.request
+            self._warn(result.request["warning"])
             self._poll = self._client.poll()
             now = time.monotonic()
             self._look_at = now + _LOOK_S
@@ -434,6 +456,12 @@ class Island:
         if not result["complete"]:
             raise Error(result["message"] or "the island has ended",
                         reason="ISLAND_ENDED", code="CANCELLED")
+
+    def _warn(self, warning: str) -> None:
+        if warning and warning != self._warning and (
+                self._trainer.ranks.rank == 0):
+            self._news.tell("warned", warning, logging.WARNING)
+        self._warning = warning
 
     def _tell_round(self, version: int) -> None:
         """Tells of a join, or of the round that `version` ends."""
@@ -495,8 +523,7 @@ class Island:
         if not self._ended:
             told = to_error(error)
             if self._trainer.ranks.rank == 0 and not self._exit_code:
-                self._news.tell("refused", str(told), logging.ERROR,
-                                reason=told.reason)
+                self._news.refused(told)
             self._client.fail(told)
         self._train = None
         self._ended = True

@@ -37,6 +37,7 @@ class Peer:
 
     Attributes:
       regions: float32 arrays, one a fragment, after `layout`.
+      frozen_digest: That of the hello, after `hello`.
     """
 
     def __init__(self, sock):
@@ -90,17 +91,28 @@ class Peer:
         assert answer["seq"] == str(seq), (seq, answer)
         return answer[kind]
 
-    def hello(self, fragment_count=len(LAYOUT), **fields):
+    def place(self, **fields):
+        """Answers a join, which precedes the hello."""
+        message = self.receive()
+        if message is None:
+            raise Gone("before its join")
+        assert message == {"seq": "1", "join": {"version": 1}}, message
+        self.send({"seq": "1", "join": {
+            "version": 1, "run_uid": UID, "island_id": "kitchen", "slot": 4,
+            "data_shard": 1, "data_shard_count": 3, **fields}})
+
+    def hello(self, fragment_count=len(LAYOUT), seq="1", **fields):
         message = self.receive()
         if message is None:
             raise Gone("before its hello")
-        assert message == {"seq": "1", "hello": {
+        self.frozen_digest = message.get("hello", {}).pop("frozen_digest", "")
+        assert message == {"seq": seq, "hello": {
             "version": 1, "weight_unit": "any"}}, message
         hello = {"version": 1, "run_id": RUN, "run_uid": UID,
                  "island_id": "kitchen", "program_version": "0.1.0",
                  "fragment_count": fragment_count, "strict": True,
                  "inner_step_count": "3", **fields}
-        self.send({"seq": "1", "hello": hello})
+        self.send({"seq": seq, "hello": hello})
 
     def region(self, element_count):
         """A new region. Its descriptor is the last of `files`."""

@@ -8,6 +8,8 @@ parameters in FOLDER/rank-N.npz; what it prints is in FOLDER/output-N. Settings:
                   N-th time: step, fsync, rename; or it raises: raise
     DTYPE         of the parameters; float32 by default
     LEAVE         RANKS STEP: these leave the loop after so many steps: "0,1 2"
+    BASE          seed of a frozen parameter; none by default
+    JOIN          not empty: joins before the model is made
     ATOLL_SOCKET  where the exchange listens
 """
 
@@ -83,8 +85,11 @@ class Trained:
         with `backward` it computes gradients too.
     """
 
-    def __init__(self, kind, mesh, dtype):
+    def __init__(self, kind, mesh, dtype, base=None):
         net = Net().to(dtype)
+        if base is not None:
+            net.base = nn.Parameter(torch.randn(
+                7, generator=torch.Generator().manual_seed(base)), False)
         self.names = None
         self.pipeline = None
         if kind == "pp":
@@ -141,7 +146,16 @@ def main(kind, rank, size, folder, settings):
     replica = mesh["dp"].get_local_rank()
     torch.manual_seed(1)
     dtype = getattr(torch, settings.get("DTYPE", "float32"))
-    trained = Trained(kind, mesh, dtype)
+    work_dir = os.path.join(folder, "work")
+    if settings.get("JOIN"):
+        joined = atoll.join("nobody:1", run="spring", work_dir=work_dir)
+        print("joined", joined.index, joined.shard, joined.shard_count,
+              file=sys.stderr)
+        place = {"joined": joined}
+    else:
+        place = {"address": "nobody:1", "run": "spring", "work_dir": work_dir}
+    base = settings.get("BASE")
+    trained = Trained(kind, mesh, dtype, base if base is None else int(base))
     optimizer = make_optimizer(trained.model.parameters())
     position = Position()
     torch.manual_seed(100 + replica)
@@ -173,9 +187,9 @@ def main(kind, rank, size, folder, settings):
     with mock.patch.object(_store.os, "fsync", killing("fsync")), \
             mock.patch.object(_store.os, "rename", killing("rename")), \
             atoll.Island(
-                "nobody:1", run="spring", model=trained.model,
+                model=trained.model, **place,
                 state={"optimizer": optimizer, "position": position},
-                mesh=mesh["dp"], work_dir=os.path.join(folder, "work"),
+                mesh=mesh["dp"],
                 evaluate=None if kind == "pp" else evaluate,
                 names=trained.names) as island:
         while True:
