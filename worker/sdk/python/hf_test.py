@@ -297,7 +297,7 @@ class CallbackTest(cases.FolderCase):
         trainer = make_trainer(self.folder, [callback], max_grad_norm=0)
         # As with fp16=True, which needs a GPU.
         trainer.accelerator.scaler = torch.amp.GradScaler(
-            "cpu", init_scale=2.0**128)
+            "cpu", init_scale=2.0**127)
         with FakeExchange(self.path("socket"), script):
             trainer.train()
         skipped = [e for e in events if e["event"] == "skipped"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
 from typing import Any, Callable, Mapping, Sequence
 
 from . import _torch
@@ -50,7 +52,9 @@ def attach(model: Any, optimizer: Any, *, run: str,
         tokens or samples that it counts for. Default: the elements of
         `input_ids`, or of a first tensor of integers; or its first dimension. A
         run that weighs by steps asks for none.
-      state: More objects, as in Island: the loader.
+      state: More objects, as in Island: the loader. A save takes them as they
+        are when the optimizer has stepped: what the loop changes after it, such
+        as an average of the parameters, needs an Island.
       **options: Others of Island.
 
     Returns the Island. It leaves the run at the end of the program, at SIGTERM
@@ -75,6 +79,13 @@ def attach(model: Any, optimizer: Any, *, run: str,
                {"optimizer.%d" % i: o for i, o in enumerate(optimizers)})
     if scaler is not None:
         objects["scaler"] = scaler
+    for name, thing in (state or {}).items():
+        if isinstance(_scheduler_in(thing), _torch.loaded().optim.lr_scheduler
+                      .LRScheduler):
+            raise Error("state[%r] is a scheduler, which steps after a save" %
+                        name, reason="UNSUPPORTED_STATE",
+                        code="INVALID_ARGUMENT",
+                        hint="Give it as scheduler=...")
     if scheduler is not None:
         options["scheduler"] = (
             [_scheduler_in(thing) for thing in scheduler]
@@ -150,7 +161,9 @@ class _Attachment:
         self._averages_buffers = averages_buffers
         self._stepped: set[int] = set()   # Optimizers of the open step.
         self._begun = 0                   # Steps of optimizers.
+        self._frames: dict[int, FrameType] = {}  # Of open calls of `step`.
         self._rates: dict[int, list[Any]] = {}
+        self._is_due = False              # A step is done, and not counted.
         self._is_complete = False
         self._handles = [
             handle for optimizer in optimizers for handle in (
@@ -158,6 +171,7 @@ class _Attachment:
                 optimizer.register_step_post_hook(self._after))]
         if scaler is not None:
             scaler.step = self._watched(scaler.step)
+            scaler.update = self._counting(scaler.update)
         if island.ended:
             self._end()
 
@@ -167,7 +181,7 @@ class _Attachment:
             handle.remove()
         self._passes.remove()
         if self._scaler is not None:
-            del self._scaler.step  # That of its class is then found.
+            del self._scaler.step, self._scaler.update  # Its class has them.
             self._scaler = None
 
     def _end(self) -> None:
@@ -179,6 +193,10 @@ class _Attachment:
     def _before(self, optimizer: Any, args: tuple[Any, ...],
                 kwargs: dict[str, Any]) -> Any:
         """Before a step. What it raises leaves everything as it was."""
+        frame, open_frame = sys._getframe(1), self._frames.get(id(optimizer))
+        if open_frame is not None and _is_in(frame, open_frame):
+            return None  # The step calls that of its base class.
+        self._count()
         if self._island.ended:
             if self._is_complete and self._averages_buffers:
                 self._island._trainer.put_back()  # A forward pass has changed buffers.
@@ -190,6 +208,7 @@ class _Attachment:
         if _torch.is_in_backward():
             raise _in_backward(optimizer)
         self._begun += 1
+        self._frames[id(optimizer)] = frame
         self._put_rates_back(optimizer)  # The step before this one has failed.
         scale = self._island.lr_scale
         if scale != 1:
@@ -205,6 +224,9 @@ class _Attachment:
         return None
 
     def _after(self, optimizer: Any, *_: Any) -> None:
+        if self._frames.get(id(optimizer)) is not sys._getframe(1):
+            return
+        del self._frames[id(optimizer)]
         self._put_rates_back(optimizer)
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is not None and float(found_inf):
@@ -214,8 +236,15 @@ class _Attachment:
         if len(self._stepped) < len(self._optimizers):
             return
         self._stepped.clear()
-        if not self._island.step(**self._passes.take()):
-            self._end()
+        self._is_due = True
+        if self._scaler is None:
+            self._count()
+
+    def _count(self) -> None:
+        if self._is_due:
+            self._is_due = False
+            if not self._island.step(**self._passes.take()):
+                self._end()
 
     def _put_rates_back(self, optimizer: Any) -> None:
         for group, rate in zip(optimizer.param_groups,
@@ -236,10 +265,26 @@ class _Attachment:
 
         return watched
 
+    def _counting(self, update: Callable[..., Any]) -> Callable[..., Any]:
+        """The scaler's `update`: a save needs the scale of the next step."""
+
+        def counting(*args: Any, **kwargs: Any) -> None:
+            update(*args, **kwargs)
+            self._count()
+
+        return counting
+
     def _skip(self) -> None:
         if not self._stepped:
             self._passes.drop()
         self._island.tell_skipped()
+
+
+def _is_in(frame: FrameType | None, outer: FrameType) -> bool:
+    """`outer` is the frame, or has called it."""
+    while frame is not None and frame is not outer:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _once(closure: Callable[[], Any], optimizer: Any) -> Callable[[], Any]:
