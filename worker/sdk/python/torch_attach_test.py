@@ -140,7 +140,7 @@ class LoopTest(AttachCase):
         island = self.attach(script)
         self.step()
         island.close()
-        with self.assertRaisesRegex(atoll.RunEnded, "has left"):
+        with self.assertRaisesRegex(atoll.RunEnded, "island has left"):
             self.step()
 
     def test_the_rate_is_scaled_for_a_step(self):

@@ -58,7 +58,7 @@ def attach(model: Any, optimizer: Any, *, run: str,
       **options: Others of Island.
 
     Returns the Island. It leaves the run at the end of the program, at SIGTERM
-    or by `close`.
+    or by `close`; one of several ranks only by `close`, on each of them.
 
     Error: an optimizer is refused, or what Island and its start raise.
     """
@@ -199,12 +199,12 @@ class _Attachment:
         self._count()
         if self._island.ended:
             if self._is_complete and self._averages_buffers:
-                self._island._trainer.put_back()  # A forward pass has changed buffers.
-            raise RunEnded(
-                "run %s %s: leave the loop" % (self._island.run_id, (
-                    "has ended, and the model has its final parameters"
-                    if self._is_complete else "is without this island, which has "
-                    "left it")))
+                # A forward pass has changed them.
+                self._island._trainer.put_back()
+            raise RunEnded("%s run %s%s: leave the loop" % (
+                ("the", self._island.run_id, " has ended, and the model has its "
+                 "final parameters") if self._is_complete else
+                ("the island has left", self._island.run_id, "")))
         if _torch.is_in_backward():
             raise _in_backward(optimizer)
         self._begun += 1
