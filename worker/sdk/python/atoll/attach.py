@@ -202,8 +202,8 @@ class _Attachment:
                 # A forward pass has changed them.
                 self._island._trainer.put_back()
             raise RunEnded("%s run %s%s: leave the loop" % (
-                ("the", self._island.run_id, " has ended, and the model has its "
-                 "final parameters") if self._is_complete else
+                ("the", self._island.run_id, " has ended, and the model has "
+                 "its final parameters") if self._is_complete else
                 ("the island has left", self._island.run_id, "")))
         if _torch.is_in_backward():
             raise _in_backward(optimizer)
