@@ -130,6 +130,13 @@ constexpr EnumBit kDataOrders[] = {
     {v1::DATA_ORDER_BY_FILE, kDataByFile},
 };
 
+constexpr EnumBit kWeightUnitBits[] = {
+    {v1::WEIGHT_UNIT_UNSPECIFIED, kBasics},
+    {v1::WEIGHT_UNIT_TOKENS, kBasics},
+    {v1::WEIGHT_UNIT_SAMPLES, kWeightUnits},
+    {v1::WEIGHT_UNIT_STEPS, kWeightUnits},
+};
+
 struct EnumBits {
   absl::string_view name;  // EnumDescriptor::name().
   absl::Span<const EnumBit> bits;
@@ -150,6 +157,7 @@ const EnumBits kEnums[] = {
     {"Weighting", kWeightings},
     {"DataFormat", kDataFormats},
     {"DataOrder", kDataOrders},
+    {"WeightUnit", kWeightUnitBits},
 };
 
 uint64_t FindBit(const EnumDescriptor& type, int number) {
@@ -231,6 +239,7 @@ constexpr Name kNames[] = {
     {kLogPosition, "log positions"},
     {kDataExternal, "external models and data"},
     {kDataByFile, "data by URL"},
+    {kWeightUnits, "weights by samples or steps"},
     {kUnknown, "a value or field of the run's spec that is newer than this "
                "program"},
 };
@@ -238,7 +247,8 @@ constexpr Name kNames[] = {
 }  // namespace
 
 uint64_t ProgramFeatures() {
-  return kBaseFeatures | kRunUid | kLogPosition | kDataExternal | kDataByFile;
+  return kBaseFeatures | kRunUid | kLogPosition | kDataExternal | kDataByFile |
+         kWeightUnits;
 }
 
 uint64_t PeerFeatures(uint64_t sent) {

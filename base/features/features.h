@@ -74,6 +74,9 @@ inline constexpr uint64_t kDataExternal = uint64_t{1} << 35;
 // Data by URL, in the order of its files.
 inline constexpr uint64_t kDataByFile = uint64_t{1} << 36;
 
+// Weights by samples or by steps.
+inline constexpr uint64_t kWeightUnits = uint64_t{1} << 37;
+
 // No program has it: the spec has a value or a field that this program does
 // not know.
 inline constexpr uint64_t kUnknown = uint64_t{1} << 63;

@@ -131,6 +131,14 @@ TEST(FeaturesTest, OnlyDataByUrlNeedsAProgramThatKnowsIt) {
   EXPECT_EQ(RequiredFeatures(spec) & ~PeerFeatures(0), kDataByFile);
 }
 
+TEST(FeaturesTest, OnlyWeightsByAnotherUnitThanTokensNeedAProgramThatKnowsIt) {
+  v1::RunSpec spec;
+  spec.set_weight_unit(v1::WEIGHT_UNIT_TOKENS);
+  EXPECT_EQ(RequiredFeatures(spec) & kWeightUnits, 0u);
+  spec.set_weight_unit(v1::WEIGHT_UNIT_STEPS);
+  EXPECT_EQ(RequiredFeatures(spec) & ~PeerFeatures(0), kWeightUnits);
+}
+
 TEST(FeaturesTest, APeerThatSendsNothingHasTheFeaturesOfBeforeThereWereBits) {
   EXPECT_EQ(PeerFeatures(0), kBaseFeatures);
   EXPECT_EQ(PeerFeatures(kCodecF32), kCodecF32);

@@ -25,9 +25,12 @@ int64_t SampleSize(int64_t ready_count, double fraction, int64_t quorum) {
 }
 
 int64_t TokensAStep(const v1::RunSpec& spec) {
+  if (spec.weight_unit() == v1::WEIGHT_UNIT_STEPS) return 1;
+  const int64_t sample = spec.weight_unit() == v1::WEIGHT_UNIT_SAMPLES
+                             ? 1
+                             : spec.model().sequence_length();
   return std::max<int64_t>(
-      1, SaturatingMultiply(spec.inner().batch_size(),
-                            spec.model().sequence_length()));
+      1, SaturatingMultiply(spec.inner().batch_size(), sample));
 }
 
 int64_t TokensOfSteps(const v1::RunSpec& spec, int64_t step_count) {

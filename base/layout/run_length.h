@@ -32,7 +32,8 @@ inline bool HasTokenBudget(const v1::ScheduleSpec& schedule) {
 // means all), rounded to nearest, at least `quorum` and at least 1.
 int64_t SampleSize(int64_t ready_count, double fraction, int64_t quorum);
 
-// B T: tokens of an island's inner step, >= 1. Saturates.
+// B T: tokens of an island's inner step, >= 1. Saturates. In a run that weighs
+// by samples B, by steps 1.
 int64_t TokensAStep(const v1::RunSpec& spec);
 
 // Tokens of `step_count` (>= 0) inner steps, of one island or several together.

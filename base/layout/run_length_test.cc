@@ -27,6 +27,16 @@ TEST(RunLengthTest, AStepHasTheTokensOfItsBatch) {
   EXPECT_EQ(TokensOfSteps(Spec(), 0), 0);
 }
 
+TEST(RunLengthTest, AStepCountsInTheUnitOfTheRun) {
+  v1::RunSpec spec = Spec();
+  spec.set_weight_unit(v1::WEIGHT_UNIT_TOKENS);
+  EXPECT_EQ(TokensAStep(spec), 8 * 128);
+  spec.set_weight_unit(v1::WEIGHT_UNIT_SAMPLES);
+  EXPECT_EQ(TokensOfSteps(spec, 5), 5 * 8);
+  spec.set_weight_unit(v1::WEIGHT_UNIT_STEPS);
+  EXPECT_EQ(TokensOfSteps(spec, 5), 5);
+}
+
 TEST(RunLengthTest, RoundsAloneMakeTheSteps) {
   EXPECT_EQ(PlannedStepCount(Spec()), 600);
 }

@@ -60,9 +60,14 @@ std::string DescribeCommit(const v1::Round& round,
                     " tokens");
   }
   for (const v1::RoundContribution& contribution : round.contributions()) {
-    if (contribution.outcome() != v1::OUTCOME_REJECTED) continue;
-    absl::StrAppend(&text, "; ", contribution.island_id(), " was refused",
-                    Because(contribution.reason()));
+    if (contribution.outcome() == v1::OUTCOME_REJECTED) {
+      absl::StrAppend(&text, "; ", contribution.island_id(), " was refused",
+                      Because(contribution.reason()));
+    } else if (contribution.outcome() == v1::OUTCOME_MERGED &&
+               contribution.norm() == 0) {
+      absl::StrAppend(&text, "; ", contribution.island_id(),
+                      " has changed nothing (norm 0)");
+    }
   }
   return text;
 }

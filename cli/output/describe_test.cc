@@ -174,6 +174,12 @@ TEST(DescribeTest, NamesRefusedContributionsAndWhoSitsOut) {
   *committed.mutable_round_committed()->add_contributions() = one;
   EXPECT_THAT(DescribeEvent(committed, Schedule(30, 0)),
               EndsWith("; b was refused: why"));
+  one.set_outcome(v1::OUTCOME_MERGED);
+  *committed.mutable_round_committed()->mutable_contributions(0) = one;
+  EXPECT_THAT(DescribeEvent(committed, Schedule(30, 0)),
+              EndsWith("; b has changed nothing (norm 0)"));
+  committed.mutable_round_committed()->mutable_contributions(0)->set_norm(1);
+  EXPECT_THAT(DescribeEvent(committed, Schedule(30, 0)), EndsWith("1 merged"));
 }
 
 TEST(DescribeTest, AWaitForNobodyThatIsThereIsForAnyIsland) {

@@ -8,6 +8,7 @@
 #include "base/io/posix_file_system.h"
 #include "base/layout/external_model.h"
 #include "base/layout/run_length.h"
+#include "base/layout/weight_unit.h"
 #include "base/status/status_macros.h"
 #include "cli/output/error.h"
 #include "google/protobuf/descriptor.h"
@@ -100,7 +101,8 @@ absl::Status CompleteExternalLayout(RunFile* run) {
 // Without a limit of a sample's tokens a budget would be many steps too short.
 absl::Status CheckBudget(const RunFile& run) {
   if (!HasTokenBudget(run.spec.schedule()) ||
-      run.model_keys.count("sequence_length") != 0) {
+      run.model_keys.count("sequence_length") != 0 ||
+      WeightUnitOf(run.spec.weight_unit()) != v1::WEIGHT_UNIT_TOKENS) {
     return absl::OkStatus();
   }
   return WithReason(

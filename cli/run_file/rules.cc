@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/layout/external_model.h"
 #include "base/layout/run_timing.h"
+#include "base/layout/weight_unit.h"
 
 namespace atl::cli {
 namespace {
@@ -272,12 +273,30 @@ std::string ExternalKeyFault(absl::string_view key) {
   return absl::StrCat("'", key, "' is not read: ", why, "; leave it out");
 }
 
+std::string WeightUnitFault(const std::set<std::string>& own,
+                            v1::WeightUnit unit) {
+  if (WeightUnitOf(unit) == v1::WEIGHT_UNIT_TOKENS) return "";
+  if (own.count("model.sequence_length") != 0) {
+    return absl::StrCat("'model.sequence_length' is not read: weight_unit is \"",
+                        WeightUnitName(unit), "\"; leave it out");
+  }
+  if (unit == v1::WEIGHT_UNIT_SAMPLES && own.count("inner.batch_size") == 0) {
+    return "'inner.batch_size' is missing: weight_unit is \"samples\", and a "
+           "step counts at most this many samples";
+  }
+  return "";
+}
+
 void MakeExternal(const std::set<std::string>& own, v1::RunSpec* spec) {
   v1::ModelSpec model;
   model.set_architecture(kExternalArchitecture);
-  model.set_sequence_length(own.count("model.sequence_length") != 0
-                                ? spec->model().sequence_length()
-                                : kSequenceLength);
+  if (WeightUnitOf(spec->weight_unit()) != v1::WEIGHT_UNIT_TOKENS) {
+    model.set_sequence_length(1);  // Not read.
+  } else {
+    model.set_sequence_length(own.count("model.sequence_length") != 0
+                                  ? spec->model().sequence_length()
+                                  : kSequenceLength);
+  }
   *spec->mutable_model() = model;
   v1::InnerSpec inner;
   inner.set_batch_size(

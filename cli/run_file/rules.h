@@ -39,11 +39,17 @@ std::vector<std::string> FindDataFaults(const v1::DataSpec& data);
 // itself; empty: it may.
 std::string ExternalKeyFault(absl::string_view key);
 
+// The fault of the keys that bound the unit of weight of an external model;
+// empty: none. `own` as in MakeExternal.
+std::string WeightUnitFault(const std::set<std::string>& own,
+                            v1::WeightUnit unit);
+
 // Makes `spec`, which was read over its preset and DefaultRunSpec(), one of an
 // external model. Clears what only Atoll's own trainer reads. The data becomes
 // external, and weights by samples become weights by tokens. sequence_length
 // and batch_size that are not in `own`, the keys of the file without its
-// preset, become 1048576 and 1.
+// preset, become 1048576 and 1. sequence_length is 1 if the unit of weight is
+// not tokens.
 void MakeExternal(const std::set<std::string>& own, v1::RunSpec* spec);
 
 }  // namespace atl::cli

@@ -396,6 +396,8 @@ void ReadExternal(const toml::table& table, const std::string& name,
              "'data.format' must be \"external\": the trainer of an external "
              "model reads the data; leave it out");
   }
+  const std::string fault = WeightUnitFault(own, run->spec.weight_unit());
+  if (!fault.empty()) faults->Add(name, fault);
   MakeExternal(own, &run->spec);
   run->has_fingerprint = false;
 }

@@ -41,10 +41,10 @@
 // dropped: the manifest decides.
 //
 // A file with model.architecture = "external" must have model.tensors. It may
-// also give sequence_length in [model], batch_size and warmup_step_count in
-// [inner], format and data_shard_count in [data], and fragment_count in
-// [layout]. The preset's values of all other keys of these tables are dropped
-// (rules.h).
+// also give weight_unit, sequence_length in [model], batch_size and
+// warmup_step_count in [inner], format and data_shard_count in [data], and
+// fragment_count in [layout]. The preset's values of all other keys of these
+// tables are dropped (rules.h). weight_unit = "samples" needs batch_size.
 
 #pragma once
 

@@ -422,6 +422,28 @@ TEST(RunFileTest, AnExternalModelMayLimitTheTokensOfAStep) {
   EXPECT_EQ(run.spec.layout().fragment_count(), 2);
 }
 
+TEST(RunFileTest, AnExternalModelMayWeighByAnotherUnitThanTokens) {
+  const auto file = [](const std::string& unit, const std::string& inner) {
+    return absl::StrCat("weight_unit = \"", unit, "\"\n[inner]\n", inner,
+                        kExternal);
+  };
+  EXPECT_EQ(Read(kExternal).spec.weight_unit(), v1::WEIGHT_UNIT_UNSPECIFIED);
+  const RunFile steps = Read(file("steps", ""));
+  EXPECT_EQ(steps.spec.weight_unit(), v1::WEIGHT_UNIT_STEPS);
+  EXPECT_EQ(steps.spec.model().sequence_length(), 1);
+  const RunFile samples = Read(file("samples", "batch_size = 32\n"));
+  EXPECT_EQ(samples.spec.weight_unit(), v1::WEIGHT_UNIT_SAMPLES);
+  EXPECT_EQ(samples.spec.inner().batch_size(), 32);
+  EXPECT_THAT(Fault(file("samples", "")),
+              HasSubstr("'inner.batch_size' is missing"));
+  EXPECT_THAT(Fault("weight_unit = \"steps\"\n[model]\n"
+                    "architecture = \"external\"\ntensors = \"/t\"\n"
+                    "sequence_length = 128\n"),
+              HasSubstr("'model.sequence_length' is not read"));
+  EXPECT_THAT(Fault(file("words", "")),
+              HasSubstr("\"tokens\", \"samples\", \"steps\""));
+}
+
 TEST(RunFileTest, AnExternalModelDropsWhatItsPresetSaysOfAnother) {
   const RunFile run = Read(
       "preset = \"tiny\"\n[model]\narchitecture = \"external\"\n"

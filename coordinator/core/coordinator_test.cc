@@ -631,6 +631,23 @@ TEST(FeaturesTest, AnIslandThatLacksOneIsRefused) {
   EXPECT_TRUE(life.Step(event::Join{request, "secret"}).ok());
 }
 
+TEST(WeightUnitTest, AnIslandThatCountsAnotherUnitThanTheRunIsRefused) {
+  Disk disk;
+  Life life(disk);
+  life.StartRun();
+  v1::JoinRequest request = JoinOf("a");
+  request.mutable_capabilities()->set_weight_unit(v1::WEIGHT_UNIT_STEPS);
+  const absl::Status status =
+      life.Step(event::Join{request, "secret"}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Reason(status), "OTHER_WEIGHT_UNIT");
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("counts steps, and the run weighs contributions by "
+                        "tokens"));
+  request.mutable_capabilities()->set_weight_unit(v1::WEIGHT_UNIT_TOKENS);
+  EXPECT_TRUE(life.Step(event::Join{request, "secret"}).ok());
+}
+
 // --- Other runs --------------------------------------------------------------
 
 TEST(OtherRunTest, AShardOfAnotherRunWithThisIdPausesTheRun) {

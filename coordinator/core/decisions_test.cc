@@ -113,6 +113,28 @@ TEST(WeightsTest, CountNoMoreTokensThanThePlanAllows) {
   EXPECT_EQ(CountedTokens(spec, INT64_MAX, 999999), 999999);
 }
 
+TEST(WeightsTest, CountWhatTheRunsUnitAllows) {
+  v1::RunSpec spec;
+  spec.mutable_inner()->set_batch_size(4);
+  spec.mutable_model()->set_sequence_length(128);
+  spec.set_weight_unit(v1::WEIGHT_UNIT_SAMPLES);
+  EXPECT_EQ(CountedTokens(spec, 10, 999999), 40);
+  spec.set_weight_unit(v1::WEIGHT_UNIT_STEPS);
+  EXPECT_EQ(CountedTokens(spec, 10, 999999), 10);
+  EXPECT_EQ(CountedSteps(spec, 10, 10), 10);
+}
+
+TEST(WeightsTest, CreditStepsAheadAsFarAsMostIslandsHaveThem) {
+  // One island alone claims eleven times its plan.
+  EXPECT_THAT(CreditSteps({10, 10}, {10, 110}), ElementsAre(10, 10));
+  EXPECT_THAT(CreditSteps({10, 5, 10}, {110, 5, 10}), ElementsAre(10, 5, 10));
+  // The coordinator was away from all of them.
+  EXPECT_THAT(CreditSteps({10, 5, 10}, {110, 25, 40}), ElementsAre(40, 25, 40));
+  // Fewer steps than planned take nothing away.
+  EXPECT_THAT(CreditSteps({10, 10}, {3, 10}), ElementsAre(10, 10));
+  EXPECT_THAT(CreditSteps({10}, {30}), ElementsAre(30));
+}
+
 TEST(SamplingTest, DependsOnSeedAndRoundAlone) {
   const std::vector<int32_t> slots = {0, 2, 3, 5, 8, 9};
   const auto sample = SampleSlots(slots, 3, 1, 4, 0);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/features/features.h"
 #include "base/layout/ids.h"
+#include "base/layout/weight_unit.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/rounds/recalls.h"
@@ -114,6 +115,18 @@ absl::Status RunMachine::CheckJoin(const v1::JoinRequest& request) {
                   absl::StrCat("the island's program lacks features that the "
                                "run needs: ",
                                missing, ": upgrade the program"));
+  }
+  const v1::WeightUnit unit = WeightUnitOf(state_.spec().weight_unit());
+  const v1::WeightUnit counted =
+      WeightUnitOf(request.capabilities().weight_unit());
+  if (counted != unit) {
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "OTHER_WEIGHT_UNIT",
+        absl::StrCat("the island counts ", WeightUnitName(counted),
+                     ", and the run weighs contributions by ",
+                     WeightUnitName(unit), ": let its trainer count ",
+                     WeightUnitName(unit),
+                     ", or create a run with this weight_unit"));
   }
   const std::string& fingerprint = state_.spec().data().fingerprint();
   if (!fingerprint.empty() &&

@@ -48,13 +48,13 @@ class TrainerTest(cluster_module.IntegrationTest):
 
     def start(self, cluster, values, armed=None,
               tensors=numpy_trainer.TENSORS,
-              trainer=cluster_module.NUMPY_TRAINER):
+              trainer=cluster_module.NUMPY_TRAINER, islands=ISLANDS):
         with open(os.path.join(cluster.directory, "tensors.json"), "w",
                   encoding="utf-8") as file:
             json.dump(tensors, file)
         cluster.start_service()
         cluster.create_run(values)
-        for island in ISLANDS:
+        for island in islands:
             cluster.start_trainer_island(island, armed, trainer=trainer)
 
     def finish(self, cluster, values):
@@ -101,6 +101,55 @@ class TrainerTest(cluster_module.IntegrationTest):
             sorted(numpy.frombuffer(found, "<f4").tolist()),
             sorted(numpy.concatenate([a.ravel() for a in arrays.values()])
                    .tolist()))
+
+    def test_a_loop_that_gives_only_losses_ends_a_run_of_create_run(self):
+        self.cluster.start_service()
+        arrays = {tensor["name"]: numpy.zeros(tensor["shape"], "f4")
+                  for tensor in numpy_trainer.TENSORS["tensors"]}
+        with mock.patch.dict(os.environ, {
+                "ATOLL_BINARY": processes.binary(processes.CLI)}):
+            atoll.create_run(
+                "run", arrays=arrays,
+                coordinator=self.cluster.coordinator_address,
+                server_count=1, schedule={
+                    "round_count": 3, "inner_step_count": 4,
+                    "island_count_min": 2, "min_quorum": 2})
+        for island in ISLANDS[:2]:
+            self.cluster.start_trainer_island(
+                island, trainer=cluster_module.NUMPY_TRAINER +
+                ("--count=nothing",))
+        self.cluster.wait_state(cluster_module.COMPLETED)
+        for island in ISLANDS[:2]:
+            trainer = self.cluster.processes["trainer-of-" + island]
+            self.assertEqual(trainer.wait(), 0, trainer.tail())
+        merged = [c for r in self.cluster.rounds() for c in r.contributions
+                  if c.weight > 0]
+        self.assertEqual(len(merged), 6)
+        for contribution in merged:
+            self.assertEqual(contribution.token_count,
+                             contribution.info.step_count)
+
+    def test_an_island_that_counts_another_unit_is_refused_and_says_why(self):
+        for unit, words, why in (
+                ("steps", "--says=samples", "the island counts samples, and "
+                 "the run weighs contributions by steps"),
+                ("samples", "--count=tokens", "NO_WEIGHT"),
+                ("tokens", "--count=nothing", "NO_WEIGHT")):
+            with self.subTest(words):
+                cluster = self.new_cluster("unit-" + unit)
+                values = self.run_values(
+                    {"weight_unit": unit, "schedule": {"island_count_min": 1,
+                                                       "min_quorum": 1},
+                     "model": {"sequence_length": 1 if unit == "tokens"
+                               else None}})
+                self.start(cluster, values, islands=ISLANDS[:1],
+                           trainer=cluster_module.NUMPY_TRAINER + (words,))
+                trainer = cluster.processes["trainer-of-island-0"]
+                self.assertEqual(trainer.wait(), 1)
+                self.assertIn(why, trainer.tail())
+                self.assertNotEqual(cluster.processes["island-0"].wait(), 0)
+                self.assertEqual(cluster.rounds(), [])
+                cluster.close()
 
     def test_at_the_end_trainers_have_the_runs_parameters(self):
         for index, changes in enumerate(((), (STREAMING, ENCODED))):

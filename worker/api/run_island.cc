@@ -13,6 +13,8 @@
 #include "base/io/posix_file_system.h"
 #include "base/layout/digest.h"
 #include "base/layout/external_model.h"
+#include "base/layout/run_length.h"
+#include "base/layout/weight_unit.h"
 #include "base/metrics/metrics.h"
 #include "base/obs/log.h"
 #include "base/rpc/channel.h"
@@ -186,6 +188,12 @@ v1::TrainerHello MakeHello(const RunIslandOptions& options,
   hello.set_program_version(options.program_version);
   hello.set_strict(schedule.timing() == v1::TIMING_STRICT);
   hello.set_inner_step_count(schedule.inner_step_count());
+  // Equal weights need no counts, unless a budget does.
+  if (run.spec().outer().weighting() != v1::WEIGHTING_UNIFORM ||
+      HasTokenBudget(schedule)) {
+    hello.set_weight_unit(
+        std::string(WeightUnitName(run.spec().weight_unit())));
+  }
   return hello;
 }
 

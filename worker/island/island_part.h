@@ -92,6 +92,9 @@ class IslandPart {
   std::string data_fingerprint() const {
     return state_->trainer().data_fingerprint();
   }
+  v1::WeightUnit weight_unit() const { return state_->trainer().weight_unit(); }
+  // IslandTrainer::Notify. Thread-safe.
+  void Notify(const std::string& notice) { state_->trainer().Notify(notice); }
   // 0: not measured.
   double tokens_per_second() const { return tokens_per_second_; }
   server::TransferCounters counters() const { return parameters_->counters(); }

@@ -192,6 +192,7 @@ v1::JoinRequest IslandRunner::MakeJoinRequest() const {
   capabilities->set_thread_count(options_.thread_count);
   capabilities->set_program_version(options_.program_version);
   capabilities->set_data_fingerprint(part_->data_fingerprint());
+  capabilities->set_weight_unit(part_->weight_unit());
   capabilities->set_tokens_per_second(part_->tokens_per_second());
   capabilities->set_features(ProgramFeatures());
   log_seen_.AddTo(request);

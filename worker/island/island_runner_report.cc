@@ -22,7 +22,8 @@ constexpr absl::Duration kReasonEvery = absl::Seconds(30);
 
 }  // namespace
 
-// Counts the contributions that were decided; logs those that are not merged.
+// Counts the contributions that were decided; logs those that are not merged,
+// and tells the trainer of those that were refused.
 void IslandRunner::TellOutcomes() {
   for (const v1::ContributionOutcome& outcome : loop_.plan().outcomes()) {
     const v1::ContributionKey& key = outcome.key();
@@ -30,11 +31,13 @@ void IslandRunner::TellOutcomes() {
         outcome.outcome() == v1::OUTCOME_MERGED) {
       continue;
     }
-    LOG(WARNING) << "contribution " << key.seq() << " of fragment "
-                 << key.fragment() << " is not merged: "
-                 << absl::StripPrefix(v1::Outcome_Name(outcome.outcome()),
-                                      "OUTCOME_")
-                 << (outcome.reason().empty() ? "" : ", ") << outcome.reason();
+    const std::string line = absl::StrCat(
+        "contribution ", key.seq(), " of fragment ", key.fragment(),
+        " is not merged: ",
+        absl::StripPrefix(v1::Outcome_Name(outcome.outcome()), "OUTCOME_"),
+        outcome.reason().empty() ? "" : ", ", outcome.reason());
+    LOG(WARNING) << line;
+    if (outcome.outcome() == v1::OUTCOME_REJECTED) part_->Notify(line);
   }
 }
 

@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "atoll/v1/run.pb.h"
 #include "base/layout/held_layout.h"
 #include "base/layout/layout.h"
 
@@ -75,6 +76,12 @@ class IslandTrainer {
 
   // Fingerprint of the data that it trains on; empty: not known.
   virtual std::string data_fingerprint() const { return ""; }
+
+  // The unit of its StepResult.token_count.
+  virtual v1::WeightUnit weight_unit() const { return v1::WEIGHT_UNIT_TOKENS; }
+
+  // A line for the trainer's log, if it is a process of its own. Thread-safe.
+  virtual void Notify(const std::string& notice) {}
 
   // Collective. Measures tokens a second. The results of its steps are dropped,
   // and the state is fresh afterwards. 0: not measured.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/layout/trainer_metrics.h"
+#include "base/layout/weight_unit.h"
 #include "base/status/annotate.h"
 #include "base/status/not_finite.h"
 #include "base/status/status_macros.h"
@@ -24,7 +25,8 @@ absl::StatusOr<std::unique_ptr<RemoteTrainer>> RemoteTrainer::Create(
   }
   ASSIGN_OR_RETURN(RunLayout layout, RunLayout::Create(spec.layout()));
   auto trainer = std::unique_ptr<RemoteTrainer>(
-      new RemoteTrainer(host, std::move(layout)));
+      new RemoteTrainer(host, std::move(layout),
+                        WeightUnitOf(spec.weight_unit())));
   RETURN_IF_ERROR(host.Connect(hello, spec.layout(), trainer->layout_,
                                std::move(stop), give_up));
   return trainer;
@@ -32,6 +34,12 @@ absl::StatusOr<std::unique_ptr<RemoteTrainer>> RemoteTrainer::Create(
 
 std::vector<IndexRange> RemoteTrainer::held() const {
   return {{0, layout_.element_count()}};
+}
+
+v1::WeightUnit RemoteTrainer::weight_unit() const {
+  return host_.weight_unit() == v1::WEIGHT_UNIT_UNSPECIFIED
+             ? unit_of_run_
+             : host_.weight_unit();
 }
 
 void RemoteTrainer::set_before_write(std::function<void()> before_write) {
@@ -123,7 +131,9 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
   }
   result.step_count = done.step_count();
   result.loss = static_cast<float>(done.loss());
-  result.token_count = done.token_count();
+  result.token_count = weight_unit() == v1::WEIGHT_UNIT_STEPS
+                           ? done.step_count()
+                           : done.token_count();
   result.is_last = done.leave();
   return result;
 }

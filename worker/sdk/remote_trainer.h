@@ -33,6 +33,8 @@ class RemoteTrainer : public IslandTrainer {
   std::string data_fingerprint() const override {
     return host_.data_fingerprint();
   }
+  v1::WeightUnit weight_unit() const override;
+  void Notify(const std::string& notice) override { host_.Notify(notice); }
   void set_before_write(std::function<void()> before_write) override;
   absl::Status Acquire(absl::Span<const int32_t> fragments,
                        LocalAccess access) override;
@@ -56,9 +58,10 @@ class RemoteTrainer : public IslandTrainer {
     kRegion,   // In the region; the trainer has old ones.
   };
 
-  RemoteTrainer(TrainerHost& host, RunLayout layout)
+  RemoteTrainer(TrainerHost& host, RunLayout layout, v1::WeightUnit unit)
       : host_(host),
         layout_(std::move(layout)),
+        unit_of_run_(unit),
         places_(layout_.fragment_count(), Place::kTrainer) {}
 
   // Gives the trainer its state, if it has none yet, and what was written.
@@ -67,6 +70,7 @@ class RemoteTrainer : public IslandTrainer {
 
   TrainerHost& host_;
   const RunLayout layout_;
+  const v1::WeightUnit unit_of_run_;
   std::function<void()> before_write_ = [] {};
   std::vector<Place> places_;
   bool has_state_ = false;  // The trainer was told which state to have.

@@ -97,8 +97,9 @@ class FakeTrainer {
     Say(text);
   }
 
-  void Handshake() {
-    Say(R"({"seq":"1","hello":{"version":1}})");
+  void Handshake(
+      const std::string& said = R"({"seq":"1","hello":{"version":1}})") {
+    Say(said);
     hello = Hear().hello();
     for (int left = hello.fragment_count(); left > 0;) {
       const v1::TrainerMessage message = Hear();
@@ -110,8 +111,9 @@ class FakeTrainer {
   }
 
   // Before the first step a trainer learns which state to have.
-  void Start() {
-    Handshake();
+  template <typename... Said>
+  void Start(const Said&... said) {
+    Handshake(said...);
     const v1::TrainerMessage message = Hear();
     EXPECT_TRUE(message.has_load());
     EXPECT_EQ(message.load().save_id(), "");
@@ -456,6 +458,92 @@ TEST_F(RemoteTrainerTest, TheFingerprintIsThatOfTheTrainersData) {
       });
 }
 
+TEST_F(RemoteTrainerTest, TheUnitIsThatOfTheTrainersHello) {
+  const std::pair<const char*, v1::WeightUnit> cases[] = {
+      {"", v1::WEIGHT_UNIT_TOKENS},
+      {"samples", v1::WEIGHT_UNIT_SAMPLES},
+      {"any", v1::WEIGHT_UNIT_STEPS}};  // The run's.
+  spec_.set_weight_unit(v1::WEIGHT_UNIT_STEPS);
+  for (const auto& [said, unit] : cases) {
+    Together(
+        [&](FakeTrainer& trainer) {
+          trainer.Say(absl::StrCat(
+              R"({"seq":"1","hello":{"version":1,"weight_unit":")", said,
+              R"("}})"));
+          for (int i = 0; i < 3; ++i) {
+            const v1::TrainerMessage message = trainer.Hear();
+            if (message.has_layout()) trainer.Answer(message);
+          }
+        },
+        [&] {
+          const auto trainer = Create();
+          ASSERT_TRUE(trainer.ok()) << trainer.status();
+          EXPECT_EQ((*trainer)->weight_unit(), unit);
+          host_->End(absl::OkStatus());
+        });
+  }
+}
+
+TEST_F(RemoteTrainerTest, InARunByStepsEachStepCountsOne) {
+  spec_.set_weight_unit(v1::WEIGHT_UNIT_STEPS);
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Start(R"({"seq":"1","hello":{"version":1,)"
+                      R"("weight_unit":"any"}})");
+        const v1::TrainerMessage train = trainer.Hear();
+        trainer.Say(absl::StrCat(
+            R"({"seq":)", train.seq(),
+            R"(,"train":{"step_count":3,"token_count":900,"loss":1}})"));
+      },
+      [&] {
+        const auto trainer = Create();
+        ASSERT_TRUE(trainer.ok()) << trainer.status();
+        EXPECT_EQ((*trainer)->Train({.step_count_max = 3})->token_count, 3);
+      });
+}
+
+TEST_F(RemoteTrainerTest, AUnitThatDoesNotExistIsToldWhy) {
+  std::thread other([&] {
+    FakeTrainer trainer(path_);
+    trainer.Say(
+        R"({"seq":"1","hello":{"version":1,"weight_unit":"words"}})");
+    EXPECT_TRUE(absl::StrContains(trainer.Hear().error().message(), "words"));
+    stop_.request_stop();
+  });
+  EXPECT_TRUE(absl::IsCancelled(Create().status()));
+  other.join();
+}
+
+TEST_F(RemoteTrainerTest, NoticesComeWithTheNextTrainOrTheEnd) {
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Start();
+        for (int i = 0; i < 2; ++i) {
+          const v1::TrainerMessage train = trainer.Hear();
+          ASSERT_EQ(train.train().notices_size(), i == 0 ? 16 : 0);
+          if (i == 0) {
+            EXPECT_EQ(train.train().notices(0), "refused 1");
+          }
+          trainer.Say(absl::StrCat(R"({"seq":)", train.seq(),
+                                   R"(,"train":{"step_count":1,"loss":1}})"));
+        }
+        const v1::TrainerMessage end = trainer.Hear();
+        ASSERT_EQ(end.end().notices_size(), 1);
+        EXPECT_EQ(end.end().notices(0), std::string(512, 'x'));
+      },
+      [&] {
+        const auto trainer = Create();
+        ASSERT_TRUE(trainer.ok());
+        for (int i = 0; i < 17; ++i) {
+          (*trainer)->Notify(absl::StrCat("refused ", i));
+        }
+        EXPECT_TRUE((*trainer)->Train({}).ok());
+        EXPECT_TRUE((*trainer)->Train({}).ok());
+        (*trainer)->Notify(std::string(600, 'x'));
+        host_->End(absl::OkStatus());
+      });
+}
+
 // While it owes an answer, and from its last word on.
 TEST_F(RemoteTrainerTest, ATrainerThatSaysNothingIsSilent) {
   Together(
@@ -490,6 +578,7 @@ TEST_F(RemoteTrainerTest, AnotherVersionIsToldWhy) {
     trainer.Say(R"({"seq":"1","hello":{"version":2}})");
     const v1::TrainerMessage answer = trainer.Hear();
     EXPECT_EQ(answer.error().code(), "UNIMPLEMENTED");
+    EXPECT_EQ(answer.error().reason(), "TRAINER_VERSION");
     EXPECT_TRUE(absl::StrContains(answer.error().message(), "version 2"));
     EXPECT_EQ(trainer.Hear().kind_case(), v1::TrainerMessage::KIND_NOT_SET);
     stop_.request_stop();

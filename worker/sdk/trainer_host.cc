@@ -9,11 +9,14 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/layout/weight_unit.h"
 #include "base/net/socket.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
+#include "base/status/cut_utf8.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
@@ -32,6 +35,9 @@ constexpr absl::Duration kSendMax = absl::Seconds(30);
 constexpr absl::Duration kLook = absl::Milliseconds(200);
 // Most bytes of tensors in one `layout`; other fields take the packet's rest.
 constexpr size_t kTensorBytesMax = 48 << 10;
+// Most notices that wait, and the longest, in bytes.
+constexpr size_t kNoticesMax = 16;
+constexpr size_t kNoticeBytesMax = 512;
 
 absl::StatusOr<std::string> ToText(const v1::TrainerMessage& message) {
   google::protobuf::util::JsonPrintOptions options;
@@ -71,6 +77,20 @@ absl::StatusCode ToCode(absl::string_view name) {
     if (absl::StatusCodeToString(found) == name) return found;
   }
   return absl::StatusCode::kUnknown;
+}
+
+// What a trainer's hello says of its unit. UNSPECIFIED: it counts any.
+absl::StatusOr<v1::WeightUnit> ToUnit(const std::string& name) {
+  if (name.empty()) return v1::WEIGHT_UNIT_TOKENS;
+  if (name == "any") return v1::WEIGHT_UNIT_UNSPECIFIED;
+  for (const v1::WeightUnit unit :
+       {v1::WEIGHT_UNIT_TOKENS, v1::WEIGHT_UNIT_SAMPLES,
+        v1::WEIGHT_UNIT_STEPS}) {
+    if (name == WeightUnitName(unit)) return unit;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the trainer's weight_unit is \"", absl::CHexEscape(name.substr(0, 80)),
+      "\": say \"tokens\", \"samples\", \"steps\" or \"any\""));
 }
 
 absl::Status ToStatus(const v1::TrainerError& error) {
@@ -153,6 +173,9 @@ absl::Status TrainerHost::Connect(const v1::TrainerHello& hello,
     v1::TrainerMessage refusal;
     refusal.mutable_error()->set_code(absl::StatusCodeToString(greeted.code()));
     refusal.mutable_error()->set_message(std::string(greeted.message()));
+    if (const auto reason = GetReason(greeted); reason.has_value()) {
+      refusal.mutable_error()->set_reason(reason->reason);
+    }
     Send(refusal).IgnoreError();
     socket_.Close();
   }
@@ -204,6 +227,7 @@ absl::Status TrainerHost::Greet(const v1::TrainerHello& hello,
         {"TRAINER_VERSION", {}});
   }
   data_fingerprint_ = first.hello().data_fingerprint();
+  ASSIGN_OR_RETURN(weight_unit_, ToUnit(first.hello().weight_unit()));
   v1::TrainerMessage answer;
   answer.set_seq(first.seq());
   *answer.mutable_hello() = hello;
@@ -325,6 +349,11 @@ absl::StatusOr<v1::TrainerMessage> TrainerHost::Ask(
     asking_ = false;
   };
   request.set_seq(++seq_);
+  if (request.has_train()) {
+    for (std::string& notice : TakeNotices()) {
+      request.mutable_train()->add_notices(std::move(notice));
+    }
+  }
   const absl::Status sent = Send(request);
   if (!sent.ok()) return Lose(sent);
   absl::StatusOr<v1::TrainerMessage> answer =
@@ -365,8 +394,22 @@ void TrainerHost::End(const absl::Status& status) {
   message.mutable_end()->set_complete(status.ok());
   message.mutable_end()->set_message(
       status.ok() ? "the run is complete" : std::string(status.message()));
+  for (std::string& notice : TakeNotices()) {
+    message.mutable_end()->add_notices(std::move(notice));
+  }
   Send(message).IgnoreError();
   socket_.Close();
+}
+
+void TrainerHost::Notify(const std::string& notice) {
+  MutexLock lock(&mutex_);
+  notices_.emplace_back(CutUtf8(notice, kNoticeBytesMax));
+  if (notices_.size() > kNoticesMax) notices_.pop_front();
+}
+
+std::deque<std::string> TrainerHost::TakeNotices() {
+  MutexLock lock(&mutex_);
+  return std::exchange(notices_, {});
 }
 
 absl::Duration TrainerHost::silence() const {

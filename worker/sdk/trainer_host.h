@@ -5,11 +5,13 @@
 // with the reason ISLAND_PROCESS_LOST: the island's attempt ends, and the next
 // one connects anew. Memory of the parameters outlives both.
 //
-// Thread-compatible; Interrupt(), silence() and lost() are thread-safe.
+// Thread-compatible; Interrupt(), Notify(), silence() and lost() are
+// thread-safe.
 
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -73,6 +75,12 @@ class TrainerHost {
 
   // The fingerprint in the trainer's hello. Requires: Connect().
   const std::string& data_fingerprint() const { return data_fingerprint_; }
+  // The unit that the trainer counts; UNSPECIFIED: any. Requires: Connect().
+  v1::WeightUnit weight_unit() const { return weight_unit_; }
+
+  // Sends `notice` with the next `train` or `end`. If there are many, the oldest
+  // ones are dropped. Thread-safe.
+  void Notify(const std::string& notice);
 
   // Sends `request` and returns the answer, which is of the same kind.
   //
@@ -106,6 +114,7 @@ class TrainerHost {
   absl::Status SendLayout(int32_t fragment, const v1::Layout& tensors,
                           const RunLayout& layout);
   absl::Status Send(const v1::TrainerMessage& message, int fd = -1);
+  std::deque<std::string> TakeNotices();
   // The next message. `is_train`: Interrupt() matters.
   absl::StatusOr<v1::TrainerMessage> Receive(absl::Duration timeout,
                                              bool is_train);
@@ -118,8 +127,10 @@ class TrainerHost {
   std::vector<SharedRegion> regions_;
   uint64_t seq_ = 0;
   std::string data_fingerprint_;
+  v1::WeightUnit weight_unit_ = v1::WEIGHT_UNIT_TOKENS;
 
   mutable Mutex mutex_;
+  std::deque<std::string> notices_ ABSL_GUARDED_BY(mutex_);
   absl::Status lost_ ABSL_GUARDED_BY(mutex_);
   bool interrupt_ ABSL_GUARDED_BY(mutex_) = false;
   bool at_once_ ABSL_GUARDED_BY(mutex_) = false;

@@ -31,8 +31,14 @@ std::string Warn(const v1::RoundContribution& contribution) {
   if (contribution.outcome() == v1::OUTCOME_REJECTED) {
     return absl::StrCat("refused a contribution: ", contribution.reason());
   }
-  if (contribution.outcome() != v1::OUTCOME_MERGED ||
-      contribution.norm_bound() == 0 ||
+  if (contribution.outcome() != v1::OUTCOME_MERGED) return "";
+  if (contribution.norm() == 0) {
+    return absl::StrCat("merged a contribution of island ",
+                        contribution.island_id(), " with norm 0: its ",
+                        contribution.info().step_count(),
+                        " steps have not changed the parameters that it sends");
+  }
+  if (contribution.norm_bound() == 0 ||
       contribution.norm() <= contribution.norm_bound()) {
     return "";
   }

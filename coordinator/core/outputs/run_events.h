@@ -22,8 +22,9 @@ std::optional<v1::RunEvent> ToEvent(const storage::v1::Record& record,
 // Warnings that ListWarnings returns at most.
 inline constexpr size_t kWarningsMax = 16;
 
-// A sentence for each refused contribution, and for each merged one above the
-// bound of enrolled islands. If there are more than kWarningsMax, the first.
+// A sentence for each refused contribution, and for each merged one with norm 0
+// or above the bound of enrolled islands. If there are more than kWarningsMax,
+// the first.
 std::vector<std::string> ListWarnings(const Batch& batch);
 
 }  // namespace atl::coordinator

@@ -67,6 +67,24 @@ TEST(RunEventsTest, WarnsOfRefusalsAndOfNormsAboveTheBound) {
   EXPECT_THAT(ListWarnings(Batch()), IsEmpty());
 }
 
+TEST(RunEventsTest, WarnsOfAnIslandThatChangesNothing) {
+  Batch batch;
+  batch.entries.resize(1);
+  batch.entries[0].run_id = "r";
+  v1::Round& round =
+      *batch.entries[0].record.mutable_round_committed()->mutable_round();
+  for (const v1::Outcome outcome : {v1::OUTCOME_MERGED, v1::OUTCOME_LATE}) {
+    v1::RoundContribution& added = *round.add_contributions();
+    added.set_island_id("still");
+    added.set_outcome(outcome);
+    added.mutable_info()->set_step_count(20);
+  }
+  EXPECT_THAT(ListWarnings(batch),
+              ElementsAre("run r: merged a contribution of island still with "
+                          "norm 0: its 20 steps have not changed the "
+                          "parameters that it sends"));
+}
+
 TEST(RunEventsTest, AFloodOfRefusalsIsNoFloodOfWarnings) {
   Batch batch;
   batch.entries.resize(1);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/layout/exchange.h"
 #include "base/layout/run_length.h"
+#include "base/layout/weight_unit.h"
 #include "base/status/cut_utf8.h"
 #include "coordinator/core/rounds/norm_bound.h"
 #include "coordinator/core/verdict/verdict_rule.h"
@@ -33,10 +34,16 @@ std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
   if (info.step_count() < 1) return "it claims no steps";
   if (info.token_count() < 1 &&
       state.spec().outer().weighting() != v1::WEIGHTING_UNIFORM) {
-    return "it claims no tokens, so it has no weight";
+    return absl::StrCat(
+        "it claims no ",
+        WeightUnitName(WeightUnitOf(state.spec().weight_unit())),
+        ", so it has no weight");
   }
   if (info.token_count() < (HasTokenBudget(state.spec().schedule()) ? 1 : 0)) {
-    return "it claims no tokens, and the run counts them";
+    return absl::StrCat(
+        "it claims no ",
+        WeightUnitName(WeightUnitOf(state.spec().weight_unit())),
+        ", and the run counts them");
   }
   return "";
 }

@@ -143,21 +143,27 @@ storage::v1::Record MakeSeal(
   seal.set_fragment(fragment);
   seal.set_version(open.version());
   seal.set_attempt(open.attempt());
-  std::vector<int64_t> token_counts;
-  std::vector<int64_t> step_counts;
+  std::vector<int64_t> planned, claimed;
   std::vector<int32_t> slots;
   for (const SeenContribution* seen : contributions) {
     slots.push_back(seen->key.slot());
     // Async: the contribution of an absent island has no plan.
-    int64_t planned = state.spec().schedule().inner_step_count();
+    planned.push_back(state.spec().schedule().inner_step_count());
     for (const v1::SlotPlan& plan : open.slots()) {
-      if (plan.slot() == seen->key.slot()) planned = plan.step_count();
+      if (plan.slot() == seen->key.slot()) planned.back() = plan.step_count();
     }
-    token_counts.push_back(CountedTokens(
-        state.spec(), MostSteps(state, slots.back(), planned),
-        seen->info->token_count()));
-    step_counts.push_back(CountedSteps(state.spec(), token_counts.back(),
-                                       seen->info->step_count()));
+    claimed.push_back(std::min(seen->info->step_count(),
+                               MostSteps(state, slots.back(), planned.back())));
+  }
+  const std::vector<int64_t> credited = CreditSteps(planned, claimed);
+  std::vector<int64_t> token_counts;
+  std::vector<int64_t> step_counts;
+  for (size_t i = 0; i < contributions.size(); ++i) {
+    const v1::ContributionInfo& info = *contributions[i]->info;
+    token_counts.push_back(
+        CountedTokens(state.spec(), credited[i], info.token_count()));
+    step_counts.push_back(
+        CountedSteps(state.spec(), token_counts.back(), info.step_count()));
   }
   const std::vector<float> weights =
       NormalizedWeights(state.spec().outer().weighting(), token_counts,

@@ -6,6 +6,7 @@
 
 #include "base/layout/run_length.h"
 #include "base/status/check.h"
+#include "coordinator/core/rounds/lower_median.h"
 
 namespace atl::coordinator {
 
@@ -19,6 +20,23 @@ int64_t MostSteps(const RunState& state, int32_t slot,
   return __builtin_add_overflow(steps, schedule.max_ahead_steps(), &steps)
              ? INT64_MAX
              : steps;
+}
+
+std::vector<int64_t> CreditSteps(const std::vector<int64_t>& planned,
+                                 const std::vector<int64_t>& claimed) {
+  CHECK_EQ(planned.size(), claimed.size());
+  std::vector<double> ahead;
+  for (size_t i = 0; i < planned.size(); ++i) {
+    ahead.push_back(
+        static_cast<double>(std::max<int64_t>(0, claimed[i] - planned[i])));
+  }
+  const double most = LowerMedian(ahead);
+  std::vector<int64_t> steps;
+  for (size_t i = 0; i < planned.size(); ++i) {
+    steps.push_back(planned[i] +
+                    static_cast<int64_t>(std::min(ahead[i], most)));
+  }
+  return steps;
 }
 
 int64_t CountedTokens(const v1::RunSpec& spec, int64_t step_count_max,

@@ -11,11 +11,19 @@
 
 namespace atl::coordinator {
 
-// Steps that may count for a contribution of `slot`: the planned ones, and in an
-// elastic run max_ahead_steps more, unless the island joined with a token: steps
-// ahead are its word alone. Saturates.
+// The most steps that a contribution of `slot` may claim: the planned ones, and
+// in an elastic run max_ahead_steps more, unless the island joined with a token.
+// Saturates.
 int64_t MostSteps(const RunState& state, int32_t slot,
                   int64_t planned_step_count);
+
+// Steps that a round's contributions get weight for: the planned ones, and of
+// the steps that an island claims beyond them at most as many as the lower
+// median of all contributions' claims. Such steps are an island's word alone.
+//
+// Requires: the vectors have the same length, and values of at most 2^53.
+std::vector<int64_t> CreditSteps(const std::vector<int64_t>& planned,
+                                 const std::vector<int64_t>& claimed);
 
 // Tokens that count for a contribution: the island's claim, at most those of
 // `step_count_max` steps. Saturates.

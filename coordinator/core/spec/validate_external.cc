@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/layout/external_model.h"
+#include "base/layout/weight_unit.h"
 #include "coordinator/core/spec/checker.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
@@ -42,8 +43,15 @@ void CheckExternal(const v1::RunSpec& spec,
                   "is EXTERNAL, but islands train this model themselves and "
                   "must read the data: choose BYTES, LLMC or UINT16, or "
                   "model.architecture \"external\"");
+    check.Require(
+        WeightUnitOf(spec.weight_unit()) == v1::WEIGHT_UNIT_TOKENS,
+        "weight_unit",
+        "must be TOKENS: Atoll's own engine counts tokens, and only the "
+        "trainer of an external model counts another unit");
     return;
   }
+  check.Require(v1::WeightUnit_IsValid(spec.weight_unit()), "weight_unit",
+                "must be TOKENS, SAMPLES or STEPS");
   OnlyHas(check, spec.model(), "model", {"architecture", "sequence_length"},
           "only the trainer knows an external model");
   check.InRange(spec.model().sequence_length(), 1, 1 << 24,
@@ -56,8 +64,7 @@ void CheckExternal(const v1::RunSpec& spec,
                 "inner.warmup_step_count");
   check.Require(spec.outer().weighting() != v1::WEIGHTING_SAMPLES,
                 "outer.weighting",
-                "must not be SAMPLES: an external trainer reports one number a "
-                "step; let it count samples as tokens, and choose TOKENS");
+                "must not be SAMPLES: choose TOKENS, and weight_unit SAMPLES");
   check.Require(is_data_external, "data.format",
                 "must be EXTERNAL: an external model has a trainer of its own, "
                 "which also reads the data");

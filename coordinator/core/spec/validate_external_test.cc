@@ -53,6 +53,23 @@ TEST(ValidateExternalTest, TakesAModelThatOnlyItsTrainerKnows) {
   EXPECT_THAT(Refused(imported), IsEmpty());
 }
 
+TEST(ValidateExternalTest, OnlyATrainerOfItsOwnCountsAnotherUnitThanTokens) {
+  for (const v1::WeightUnit unit :
+       {v1::WEIGHT_UNIT_TOKENS, v1::WEIGHT_UNIT_SAMPLES,
+        v1::WEIGHT_UNIT_STEPS}) {
+    v1::RunSpec spec = ExternalSpec();
+    spec.set_weight_unit(unit);
+    EXPECT_THAT(Refused(spec), IsEmpty());
+    spec = SimpleSpec();
+    spec.set_weight_unit(unit);
+    if (unit == v1::WEIGHT_UNIT_TOKENS) {
+      EXPECT_THAT(Refused(spec), IsEmpty());
+    } else {
+      EXPECT_THAT(Refused(spec), ElementsAre("spec.weight_unit"));
+    }
+  }
+}
+
 TEST(ValidateExternalTest, TakesOtherModelsAsBefore) {
   std::vector<FieldViolation> violations;
   CheckExternal(SimpleSpec(), violations);

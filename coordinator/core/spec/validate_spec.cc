@@ -385,7 +385,8 @@ void CheckLength(const v1::RunSpec& spec, Checker& check) {
       absl::StrCat("is ", schedule.token_count(), "; must be in [", least, ", ",
                    kTokenBudgetMax,
                    "]: at least the tokens of one inner step "
-                   "(inner.batch_size x model.sequence_length), at most 2^53"));
+                   "(inner.batch_size x model.sequence_length, or what "
+                   "weight_unit counts instead), at most 2^53"));
 }
 
 void CheckSchedule(const v1::ScheduleSpec& schedule, Checker& check) {

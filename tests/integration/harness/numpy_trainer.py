@@ -1,11 +1,13 @@
 """A trainer with NumPy: linear regression, gradient descent with momentum.
 
-usage: numpy_trainer.py RUN SOCKET WORK_DIR [--die-at POINT@N]
+usage: numpy_trainer.py RUN SOCKET WORK_DIR [--die-at POINT@N] [--count WHAT]
+                        [--says UNIT]
 
 Its exchange listens at SOCKET; it keeps its states in WORK_DIR. POINT is
 `step` (after the Nth step), `save` (while the Nth state is captured), `saved`
 (once the Nth state is durable, before the exchange knows) or `load` (while the
-Nth state is taken back).
+Nth state is taken back). WHAT it counts for each step is `tokens`, `samples` or
+`nothing`. UNIT is what its hello says that it counts.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import numpy
 _TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
 sys.path.insert(0, os.path.join(_TREE, "worker/sdk/python"))
 import atoll  # pylint: disable=wrong-import-position
+from atoll import _connection  # pylint: disable=wrong-import-position
 from atoll import _store  # pylint: disable=wrong-import-position
 
 # Rows and columns of the weights: more than one block.
@@ -98,13 +101,29 @@ def die_once_saved(death):
     _store.Store.save = dying_save
 
 
+def say_unit(unit):
+    send = _connection.Connection.send
+
+    def saying(self, seq, kind, body, **options):
+        if kind == "hello":
+            body = {**body, "weight_unit": unit}
+        send(self, seq, kind, body, **options)
+
+    _connection.Connection.send = saying
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("run")
     parser.add_argument("socket")
     parser.add_argument("work_dir")
     parser.add_argument("--die-at")
+    parser.add_argument("--count", default="tokens")
+    parser.add_argument("--says")
     arguments = parser.parse_args()
+    weight = {} if arguments.count == "nothing" else {arguments.count: BATCH}
+    if arguments.says:
+        say_unit(arguments.says)
     death = Death(arguments.die_at)
     die_once_saved(death)
     optimizer = Momentum(death)
@@ -123,8 +142,8 @@ def main():
             loss, gradients = loss_and_gradients(island.arrays, inputs, targets)
             optimizer.step(island.arrays, gradients, 0.5 * island.lr_scale)
             death.hit("step")
-            if not island.step(loss=loss, tokens=BATCH,
-                               metrics={"rmse": loss ** 0.5}):
+            if not island.step(loss=loss, metrics={"rmse": loss ** 0.5},
+                               **weight):
                 break
         values = b"".join(island.arrays[t["name"]].tobytes()
                           for t in TENSORS["tensors"])

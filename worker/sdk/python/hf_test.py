@@ -167,6 +167,45 @@ class CallbackTest(cases.FolderCase):
         labels = sum(int((item["labels"] != -100).sum()) for item in items)
         self.assertEqual(sum(int(a["token_count"]) for a in answers), labels)
 
+    def test_a_step_counts_what_the_run_weighs_by(self):
+        def train(unit, **arguments):
+            def script(peer):
+                self.begin(peer, weight_unit=unit)
+                answers.append(peer.train(2)["token_count"])
+                peer.end()
+
+            self.setUp()  # A socket of its own.
+            self.train(script, **arguments)
+
+        answers = []
+        train("steps", gradient_accumulation_steps=2)
+        train("samples", gradient_accumulation_steps=2)
+        self.assertEqual(answers, ["2", str(4 * _BATCH)])
+
+    def test_without_labels_a_run_by_tokens_is_refused_at_the_first_step(self):
+        class NoLabels(transformers.Trainer):
+
+            def compute_loss(self, model, inputs, **_):
+                labels = inputs.pop("labels")
+                logits = model(**inputs).logits
+                return torch.nn.functional.cross_entropy(
+                    logits.flatten(0, 1), labels.flatten())
+
+        def script(peer):
+            self.begin(peer, weight_unit="tokens")
+            self.assertEqual(peer.train(3)["step_count"], "0")
+            peer.end(complete=False)
+
+        callback = self.callback()
+        trainer = make_trainer(self.folder, [callback])
+        trainer.__class__ = NoLabels
+        with FakeExchange(self.path("socket"), script):
+            with self.assertRaisesRegex(atoll.Error,
+                                        "AtollCallback counts the labels"):
+                trainer.train()
+            self.assertEqual(trainer.state.global_step, 1)
+            callback.island.close()
+
     def test_of_a_complete_run_it_has_the_parameters_and_trains_no_step(self):
         def script(peer):
             peer.hello(1)

@@ -228,7 +228,8 @@ class LoopTest(IslandCase):
     def test_the_hello_tells_the_fingerprint_of_the_data(self):
         def script(peer):
             self.assertEqual(peer.receive(), {"seq": "1", "hello": {
-                "version": 1, "data_fingerprint": "beef"}})
+                "version": 1, "weight_unit": "any",
+                "data_fingerprint": "beef"}})
             peer.tell("error", message="the run has other data")
 
         with self.exchange(script), self.assertRaisesRegex(
@@ -267,6 +268,83 @@ class LoopTest(IslandCase):
         with self.exchange(script), self.island() as island:
             for loss in (float("nan"), np.float32("inf"), -np.inf, None):
                 island.step(loss=loss)
+
+    def count(self, unit, *steps):
+        """Steps of one `train` in a run of `unit`; returns the answer."""
+        answers = []
+
+        def script(peer):
+            peer.begin(weight_unit=unit)
+            answers.append(peer.train(len(steps)))
+            peer.end()
+
+        self.socket = self.path("socket-%s-%d" % (unit, len(steps)))
+        os.environ["ATOLL_SOCKET"] = self.socket
+        with self.exchange(script), self.island() as island:
+            for step in steps:
+                island.step(**step)
+        return answers[0]["token_count"]
+
+    def test_a_step_weighs_in_the_unit_of_the_run(self):
+        both = {"tokens": 20, "samples": 3}
+        self.assertEqual(self.count("tokens", both, {"tokens": 5}), "25")
+        self.assertEqual(self.count("samples", both, {"samples": 2}), "5")
+        self.assertEqual(self.count("steps", both, {"loss": 1.0}, {}), "3")
+        self.assertEqual(self.count("", both, {"loss": 1.0}), "20")
+
+    def test_a_step_without_the_unit_of_the_run_is_an_error_at_once(self):
+        for unit, other in (("tokens", "samples"), ("samples", "tokens")):
+            for step in ({"loss": 1.0}, {other: 5}):
+                def script(peer):
+                    peer.begin(weight_unit=unit)
+                    peer.tell("train", step_count=100)
+                    self.assertEqual(peer.wait_for_close()[0]["error"]["reason"],
+                                     "NO_WEIGHT")
+
+                self.socket = self.path("%s%d" % (unit, len(step)) + other[0] +
+                                        "".join(step))
+                os.environ["ATOLL_SOCKET"] = self.socket
+                with self.exchange(script), self.assertRaisesRegex(
+                        atoll.Error, "weighs by %s(.|\n)*step\\(%s=" %
+                        (unit, unit)), self.island() as island:
+                    island.step(**step)
+
+    def test_a_unit_that_it_does_not_know_is_an_error(self):
+        def script(peer):
+            peer.hello(weight_unit="words")
+            peer.wait_for_close()
+
+        with self.exchange(script), self.assertRaisesRegex(
+                atoll.Error, "weighs by 'words'"):
+            self.island().start()
+
+    def test_why_a_contribution_was_refused_is_logged(self):
+        def script(peer):
+            peer.begin()
+            peer.train(1)
+            peer.train(1, notices=["its norm is too large", "so is this"])
+            peer.tell("end", complete=True, notices=["the last one too"])
+
+        events = []
+        with self.assertLogs("atoll", "WARNING") as logs, self.exchange(
+                script), self.island(on_event=events.append) as island:
+            while island.step():
+                pass
+        told = ["its norm is too large", "so is this", "the last one too"]
+        self.assertEqual([e["message"] for e in events
+                          if e["event"] == "refused"], told)
+        self.assertEqual([r.getMessage() for r in logs.records],
+                         ["run spring: " + line for line in told])
+
+    def test_an_island_that_is_refused_says_why(self):
+        def script(peer):
+            peer.hello()
+            peer.layout()
+            peer.end(complete=False, message="the island counts tokens")
+
+        with self.exchange(script), self.assertRaisesRegex(
+                atoll.Error, "the island counts tokens"):
+            self.island().start()
 
     def test_metrics_are_means_by_tokens(self):
         def script(peer):

@@ -2,6 +2,7 @@
 """atoll.create_run: what it writes and calls, and what it makes of answers."""
 
 import json
+import logging
 import os
 import sys
 import tomllib
@@ -90,6 +91,7 @@ class CreateRunTest(cases.FolderCase):
              "2", "--coordinator", "c:7400", "-o", "json"])
         self.assertEqual(tomllib.loads(files["run.toml"].decode()), {
             "preset": "diloco", "durability": "process",
+            "weight_unit": "tokens",
             "schedule": {"round_count": 100, "timing": "strict"},
             "inner": {"learning_rate": 1e-3},
             "model": {"architecture": "external", "sequence_length": 64},
@@ -98,6 +100,21 @@ class CreateRunTest(cases.FolderCase):
             "version": 1, "tensors": [
                 {"name": "w", "shape": [3, 2], "fragment": 0,
                  "class": "matrix", "init": {"kind": "constant", "value": 0}}]})
+
+    def test_steps_weigh_the_same_unless_tokens_are_counted(self):
+        def unit(**options):
+            with self.assertLogs("atoll", "INFO") as logs:
+                logging.getLogger("atoll").info("begin")
+                self.create(import_values=False, **options)
+            file = tomllib.loads(self.calls()[-1][1]["run.toml"].decode())
+            return file["weight_unit"], " ".join(logs.output[1:])
+
+        for options, want in (({}, "steps"), ({"sequence_length": 8}, "tokens"),
+                              ({"schedule": {"token_count": 9}}, "tokens")):
+            chosen, told = unit(**options)
+            self.assertEqual(chosen, want)
+            self.assertIn('weight_unit is "%s"' % want, told)
+        self.assertEqual(unit(weight_unit="samples"), ("samples", ""))
 
     def test_a_run_is_shown(self):
         self.assertEqual(atoll.get_run("spring", "c:7400"), _OK["data"]["run"])

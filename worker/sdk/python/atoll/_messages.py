@@ -27,7 +27,8 @@ _KINDS: dict[str, dict[str, Any]] = {
     "hello": {"version": "int32", "run_id": "string", "run_uid": "string",
               "island_id": "string", "program_version": "string",
               "fragment_count": "int32", "strict": "bool",
-              "inner_step_count": "int64", "data_fingerprint": "string"},
+              "inner_step_count": "int64", "data_fingerprint": "string",
+              "weight_unit": "string"},
     "layout": {"fragment": "int32", "element_count": "int64",
                "tensors": [_TENSOR], "last": "bool"},
     "read": {"fragments": ["int32"]},
@@ -36,7 +37,7 @@ _KINDS: dict[str, dict[str, Any]] = {
               "lr_scale": "double", "data_shard": "int32",
               "data_position": "int64", "token_count": "int64",
               "loss": "double", "leave": "bool", "metrics": ("double",),
-              "paused_seconds": "double"},
+              "paused_seconds": "double", "notices": ["string"]},
     "evaluate": {"version": "int64", "loss": "double", "token_count": "int64"},
     "save": {"save_id": "string"},
     "load": {"save_id": "string"},
@@ -45,7 +46,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "progress": {"step_count": "int64", "token_count": "int64",
                  "loss": "double"},
     "interrupt": {},
-    "end": {"complete": "bool", "message": "string"},
+    "end": {"complete": "bool", "message": "string", "notices": ["string"]},
 }
 _DEFAULTS = {"string": "", "int32": 0, "int64": 0, "double": 0.0,
              "bool": False}

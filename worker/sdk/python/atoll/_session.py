@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from typing import Any
 
@@ -11,7 +12,7 @@ from ._connection import Connection
 from ._messages import Message
 from ._news import LOOK_S, News
 from ._regions import Regions
-from ._steps import OpenTrain
+from ._steps import WEIGHT_UNITS, OpenTrain
 from ._trainer import Trainer
 from .errors import ConnectionLost, Error
 
@@ -44,7 +45,8 @@ class Session:
         self._news = news
         self._open_seq = 0  # The unanswered request's; 0: none.
         self._has_parameters = False  # Undefined before a `write`.
-        hello: dict[str, Any] = {"version": _messages.VERSION}
+        hello: dict[str, Any] = {"version": _messages.VERSION,
+                                 "weight_unit": "any"}
         if trainer.data_fingerprint:
             hello["data_fingerprint"] = trainer.data_fingerprint
         connection.send(1, "hello", hello)
@@ -61,6 +63,11 @@ class Session:
                         reason="OTHER_VERSION", code="UNIMPLEMENTED",
                         hint="Use the same release of atoll and of this "
                         "package.")
+        if message.body["weight_unit"] not in WEIGHT_UNITS:
+            raise Error("the run weighs by %r, which this package does not "
+                        "count" % message.body["weight_unit"],
+                        reason="OTHER_WEIGHT_UNIT", code="UNIMPLEMENTED",
+                        hint="Upgrade this package.")
         self.hello = message.body
         self.regions = Regions(self.hello["fragment_count"])
 
@@ -98,6 +105,7 @@ class Session:
             message = self._connection.receive(wait)
             if message is not None:
                 self._news.heard()
+                self._tell(message)
                 return message
             self._news.look()
 
@@ -105,6 +113,7 @@ class Session:
         """The message that came while it trains: interrupt, end, or None."""
         message = self._connection.receive(0)
         if message is not None:
+            self._tell(message)
             self._raise_if_error(message)
             if message.kind not in ("interrupt", "end"):
                 raise self._refuse("%s while a train is open" % message.kind)
@@ -129,6 +138,11 @@ class Session:
     def close(self) -> None:
         self._connection.close()
 
+    def _tell(self, message: Message) -> None:
+        for notice in message.body.get("notices", ()):
+            self._news.tell("refused", notice, logging.WARNING,
+                            reason="REJECTED")
+
     @staticmethod
     def _refuse(why: str) -> Error:
         return _messages.unreadable(why)
@@ -147,7 +161,7 @@ class Session:
         if message.body["step_count"] < 1:
             raise self._refuse("a train of %d steps" %
                                message.body["step_count"])
-        return OpenTrain(message.seq, message.body)
+        return OpenTrain(message.seq, message.body, self._trainer.weight_unit)
 
     def _answer(self, message: Message) -> None:
         handler = getattr(self, "_on_" + message.kind, None)

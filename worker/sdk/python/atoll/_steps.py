@@ -11,6 +11,8 @@ import numpy as np
 from . import _torch
 from .errors import Error
 
+# What the weight of a contribution counts; "": all have the same weight.
+WEIGHT_UNITS = ("", "tokens", "samples", "steps")
 _WAITING_COUNT_MAX = 4096
 _METRIC = re.compile(r"[A-Za-z0-9_./-]{1,64}\Z")
 _METRIC_COUNT_MAX = 32
@@ -94,13 +96,16 @@ class OpenTrain:
     Attributes:
       seq: Number of the request.
       request: The body of the request (proto/atoll/v1/trainer.proto).
+      unit: One of WEIGHT_UNITS: what the tokens of this class's code are.
       done: Steps that are done.
       paused_s: Seconds of pauses, on this rank.
     """
 
-    def __init__(self, seq: int, request: Mapping[str, Any]):
+    def __init__(self, seq: int, request: Mapping[str, Any], unit: str = ""):
         self.seq = seq
         self.request = request
+        self.unit = unit
+        self._counts_tokens = unit == "tokens"
         self.done = 0
         self.paused_s = 0.0
         self._step_count: int = request["step_count"]
@@ -111,13 +116,31 @@ class OpenTrain:
         self._newest_loss: float | None = None
         self._metrics: dict[str, tuple[float, float]] = {}  # As in Sums.
 
+    def _weight(self, tokens: Any, samples: Any) -> Any:
+        """The step's count in the run's unit, which is not given tokens."""
+        if self.unit == "steps":
+            return 1
+        if not self.unit:
+            return next((x for x in (tokens, samples) if x is not None), 0)
+        if self.unit == "samples" and samples is not None:
+            return samples
+        raise Error("the run weighs by %s, and the step has none" % self.unit,
+                    reason="NO_WEIGHT", code="INVALID_ARGUMENT",
+                    hint="Call island.step(%s=...) with those of the step "
+                    "(AtollCallback counts the labels), or create the run with "
+                    "weight_unit=\"steps\"." % self.unit)
+
     def add(self, loss: Any, tokens: Any,
-            metrics: Mapping[str, Any] | None) -> bool:
+            metrics: Mapping[str, Any] | None, samples: Any = None) -> bool:
         """Counts a step. Returns whether there are more to do.
 
         A tensor, or what another library has instead, stays where it is:
         reading it would wait for its device.
+
+        Error NO_WEIGHT: the run's unit is not given; nothing is counted.
         """
+        if tokens is None or not self._counts_tokens:
+            tokens = self._weight(tokens, samples)
         if loss is not None:
             if _torch.is_tensor(loss):
                 loss = loss.detach().clone()  # CUDA graphs overwrite it.

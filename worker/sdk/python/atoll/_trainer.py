@@ -34,6 +34,7 @@ class Trainer:
         `data_fingerprint`: of the data that the trainer reads."""
         self.ranks = ranks
         self.data_fingerprint = data_fingerprint
+        self.weight_unit = ""  # As this rank must count; "": it need not.
         self._parameters = parameters
         self._state = state
         self._store = store
@@ -46,8 +47,9 @@ class Trainer:
 
     # --- On the leader -------------------------------------------------------
 
-    def begin(self, run_id: str, run_uid: str, island_id: str) -> None:
-        self._ask("begin", run_id, run_uid, island_id)
+    def begin(self, run_id: str, run_uid: str, island_id: str,
+              weight_unit: str) -> None:
+        self._ask("begin", weight_unit, run_id, run_uid, island_id)
 
     def take_regions(self, regions: Regions) -> None:
         """Binds the regions of a connection, and closes their descriptors."""
@@ -107,7 +109,7 @@ class Trainer:
         while True:
             kind, arguments = self.ranks.broadcast()
             if kind == "train":
-                return OpenTrain(0, *arguments)
+                return OpenTrain(0, *arguments, self.weight_unit)
             if kind == "end":
                 return arguments[0]
             self._do(kind, arguments)
@@ -132,7 +134,11 @@ class Trainer:
         return self.ranks.together(
             lambda: getattr(self, "_on_" + kind)(*arguments))
 
-    def _on_begin(self, *run: str) -> None:
+    def _on_begin(self, weight_unit: str, *run: str) -> None:
+        # The tokens and samples of other ranks than replicas do not count.
+        self.weight_unit = (
+            weight_unit if weight_unit == "steps" or
+            self.ranks.rank in self.ranks.replicas else "")
         self._store.begin(*run)
 
     def _on_regions(self, described: dict[str, Any]) -> None:

@@ -120,11 +120,12 @@ class _FromPosition:
 
 
 class _Losses:
-    """Losses and tokens of the model's forward passes since `take`."""
+    """Losses and weights of the model's forward passes since `take`."""
 
     def __init__(self) -> None:
         self._losses: list[Any] = []
-        self._tokens: Any = 0
+        self._tokens: Any = None
+        self._samples = 0
         self._is_share = False
 
     def add(self, model: Any, _: Any, inputs: Mapping[str, Any],
@@ -140,15 +141,19 @@ class _Losses:
             self._losses.append(loss.detach().clone())
         labels = inputs.get("labels")
         if labels is not None:
-            self._tokens = self._tokens + (labels != -100).sum()
+            tokens = (labels != -100).sum()
+            self._tokens = (tokens if self._tokens is None else
+                            self._tokens + tokens)
+        self._samples += next((len(x) for x in inputs.values()
+                               if getattr(x, "ndim", 0)), 0)
 
-    def take(self) -> tuple[Any, Any]:
-        """The mean loss (None: unknown) and the tokens of a step."""
-        losses, tokens = self._losses, self._tokens
-        self._losses, self._tokens = [], 0
-        if not losses:
-            return None, tokens
-        return sum(losses) / (1 if self._is_share else len(losses)), tokens
+    def take(self) -> dict[str, Any]:
+        """A step's mean loss, tokens and samples; None: unknown."""
+        losses, tokens, samples = self._losses, self._tokens, self._samples
+        self._losses, self._tokens, self._samples = [], None, 0
+        loss = (sum(losses) / (1 if self._is_share else len(losses))
+                if losses else None)
+        return {"loss": loss, "tokens": tokens, "samples": samples or None}
 
 
 class AtollCallback(transformers.TrainerCallback):
@@ -162,8 +167,8 @@ class AtollCallback(transformers.TrainerCallback):
     The island begins with the training and ends with it; the run's end stops
     the Trainer. If the run was complete before, the model has the final
     parameters, and no step is trained. Optimizer, scheduler and the Trainer's position are its state.
-    The loss is the one that the model returns; a step's tokens are its labels
-    other than -100.
+    The loss is the one that the model returns. A step's tokens are its labels
+    other than -100; its samples are the rows of the model's first input.
 
     A restart repeats the same bits, if an item of the data set uses no random
     generator, and gradient_accumulation_steps divides the batches of an epoch.
@@ -232,7 +237,7 @@ class AtollCallback(transformers.TrainerCallback):
             self._losses.take()
             self.island.tell_skipped()
             return
-        if not self.island.step(*self._losses.take()):
+        if not self.island.step(**self._losses.take()):
             control.should_training_stop = True
         state.global_step = self._position.step  # A restore may change it.
 

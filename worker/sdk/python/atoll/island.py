@@ -321,25 +321,30 @@ class Island:
             self._has_handler = False
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    def step(self, loss: Any = None, tokens: int = 0,
-             metrics: Mapping[str, Any] | None = None) -> bool:
+    def step(self, loss: Any = None, tokens: Any = None,
+             metrics: Mapping[str, Any] | None = None, *,
+             samples: Any = None) -> bool:
         """Counts a step that was just trained. Call it after each one.
 
         Args:
           loss: Mean loss of the step: a number or a tensor of one element. A
             tensor stays on its device until the round ends. None: another
             rank has it, such as that of a pipeline's last stage.
-          tokens: Tokens, or samples, of the step: its weight. Those of this
-            rank's replica; the island has the sum over rank 0's `mesh`.
+          tokens: Tokens of the step, a number or a tensor: its weight in a run
+            with the weight_unit "tokens". Those of this rank's replica; the
+            island has the sum over rank 0's `mesh`.
           metrics: {name: number}, at most 32. The exchange and
-            `island.metrics` have their means since the newest request,
-            weighted by tokens.
+            `island.metrics` have their means since the newest request, with
+            the weights of the steps.
+          samples: The same for "samples". In a run with "steps", which
+            `create_run` makes, each step weighs one, and needs neither.
 
         Losses and metrics are means over all ranks that give them.
 
         Returns False once the run is complete: leave the loop.
 
-        Error: the run was cancelled, or the exchange cannot continue.
+        Error: the run was cancelled, or the exchange cannot continue;
+        NO_WEIGHT: the run counts tokens or samples, and the step has none.
         """
         train = self._train
         if train is None:
@@ -349,7 +354,7 @@ class Island:
                 return False
             raise Error("step outside of the `with` block",
                         code="FAILED_PRECONDITION")
-        if train.add(loss, tokens, metrics):
+        if train.add(loss, tokens, metrics, samples):
             now = time.monotonic()
             if now < self._look_at:
                 return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import tempfile
@@ -10,7 +11,7 @@ from typing import Any, Mapping
 
 import numpy as np
 
-from . import _layout, _safetensors, _toml
+from . import _layout, _news, _safetensors, _toml
 from ._exchange import find_binary
 from .errors import Error
 
@@ -52,9 +53,12 @@ def create_run(run_id: str, model: Any = None, *,
         named weight gets 1, one named bias 0.
       import_values: False: formulas, also without `first_values`.
       sequence_length: Most tokens that one of the inner.batch_size samples of a
-        step counts for. Default: the preset's.
+        step counts for, in a run that weighs by tokens.
       **tables: Tables and keys of the run file: schedule={...}, inner, outer,
         exchange, merge, data, evaluation, durability="process", ...
+        weight_unit is "tokens", "samples" (needs inner.batch_size) or "steps":
+        what `Island.step` counts for an island's weight. Default: "steps", or
+        "tokens" with sequence_length or schedule.token_count.
 
     Returns the run, as proto/atoll/v1/run.proto describes it in JSON.
 
@@ -72,7 +76,8 @@ def create_run(run_id: str, model: Any = None, *,
         raise Error("first_values has no effect with import_values",
                     code="INVALID_ARGUMENT")
     layout = _layout.tensors_json(tensors, fragments, first_values)
-    file = {"preset": preset, **tables}
+    file = {"preset": preset, "weight_unit": _weight_unit(
+        run_id, sequence_length, tables), **tables}
     file["model"] = {"architecture": "external"}
     if sequence_length is not None:
         file["model"]["sequence_length"] = sequence_length
@@ -93,6 +98,20 @@ def create_run(run_id: str, model: Any = None, *,
             _atoll("run", "import", run_id, "--model", file["init"]["model"],
                    *flags)
     return data.get("run", data)
+
+
+def _weight_unit(run_id: str, sequence_length: int | None,
+                 tables: Mapping[str, Any]) -> str:
+    """The default of weight_unit, which it logs."""
+    counts_tokens = (sequence_length is not None or
+                     "token_count" in tables.get("schedule", {}))
+    unit = "tokens" if counts_tokens else "steps"
+    if "weight_unit" not in tables:
+        _news.show()
+        logging.getLogger("atoll").info(
+            'run %s: weight_unit is "%s": an island weighs as many %s as it '
+            "has trained", run_id, unit, unit)
+    return unit
 
 
 def get_run(run_id: str, coordinator: str | None = None) -> dict[str, Any]:

@@ -94,7 +94,8 @@ class Peer:
         message = self.receive()
         if message is None:
             raise Gone("before its hello")
-        assert message == {"seq": "1", "hello": {"version": 1}}, message
+        assert message == {"seq": "1", "hello": {
+            "version": 1, "weight_unit": "any"}}, message
         hello = {"version": 1, "run_id": RUN, "run_uid": UID,
                  "island_id": "kitchen", "program_version": "0.1.0",
                  "fragment_count": fragment_count, "strict": True,
