@@ -308,6 +308,42 @@ class LoopTest(AttachCase):
         self.assertEqual(scaler.get_scale(), 4.0)
 
 
+class ScheduleTest(AttachCase):
+
+    def test_schedulers_follow_the_run_s_clock(self):
+        def script(peer):
+            begin(peer)
+            peer.train(2, step=4)
+            rates.append(schedule.get_last_lr())
+            peer.train(1, step=20)  # The island has missed some.
+            peer.end()
+
+        rates = []
+        schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer,
+                                                     lambda step: 1 + step)
+        island = self.attach(script, scheduler=schedule)
+        while not island.ended:
+            rates.append(schedule.get_last_lr()[0])
+            self.step()
+            schedule.step()  # As it was in the loop.
+        self.assertEqual(rates, [2.5, 3, [3.5], 10.5])
+        self.assertEqual(type(schedule.state_dict()["last_epoch"]), int)
+        self.assertNotIn("step", schedule.state_dict())
+
+    def test_a_loop_need_not_step_them(self):
+        def script(peer):
+            begin(peer)
+            peer.train(3)
+            peer.end()
+
+        schedules = [torch.optim.lr_scheduler.LinearLR(self.optimizer, 0.5),
+                     torch.optim.lr_scheduler.ConstantLR(self.optimizer, 0.5)]
+        self.attach(script, scheduler=schedules)
+        for _ in range(3):
+            self.step()
+        self.assertEqual([s.last_epoch for s in schedules], [3, 3])
+
+
 class ClosureTest(AttachCase):
 
     def test_a_closure_is_evaluated_once_a_step(self):

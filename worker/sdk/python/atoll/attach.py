@@ -44,7 +44,8 @@ def attach(model: Any, optimizer: Any, *, run: str,
         Or several: a step is done when each of them has stepped.
       run: The run's id.
       coordinator: HOST:PORT; default: ATOLL_COORDINATOR, or this machine.
-      scheduler: As in Island. It is not a part of `state`.
+      scheduler: An LRScheduler of torch, as it is, or several: they follow the
+        run's clock, as in Island. The loop's own calls of `step` do nothing.
       scaler: The GradScaler of mixed precision, which becomes a part of the
         state. A step that it skips is told, and not counted. accelerate's
         optimizer has it.
@@ -80,22 +81,21 @@ def attach(model: Any, optimizer: Any, *, run: str,
     if scaler is not None:
         objects["scaler"] = scaler
     for name, thing in (state or {}).items():
-        if isinstance(_scheduler_in(thing), _torch.loaded().optim.lr_scheduler
-                      .LRScheduler):
+        if _steps_each_step(_scheduler_in(thing)):
             raise Error("state[%r] is a scheduler, which steps after a save" %
                         name, reason="UNSUPPORTED_STATE",
                         code="INVALID_ARGUMENT",
                         hint="Give it as scheduler=...")
-    if scheduler is not None:
-        options["scheduler"] = (
-            [_scheduler_in(thing) for thing in scheduler]
-            if isinstance(scheduler, (list, tuple)) else
-            _scheduler_in(scheduler))
+    schedulers = [_scheduler_in(thing) for thing in (
+        scheduler if isinstance(scheduler, (list, tuple)) else [scheduler])
+                  if thing is not None]
+    if schedulers:
+        options["scheduler"] = schedulers
     island = Island(coordinator or "", run=run, model=model,
                     state={**objects, **(state or {})}, **options)
     island.start()
     attachment = _Attachment(
-        island, optimizers, scaler,
+        island, optimizers, schedulers, scaler,
         Passes(model, getattr(island._trainer, "weight_unit", ""), weight),
         options.get("buffers") == "average")
     for thing in optimizers:
@@ -116,6 +116,12 @@ def _scheduler_in(thing: Any) -> Any:
     while isinstance(getattr(thing, "scheduler", None), kind):
         thing = thing.scheduler
     return thing
+
+
+def _steps_each_step(thing: Any) -> bool:
+    schedulers = _torch.loaded().optim.lr_scheduler
+    return isinstance(thing, schedulers.LRScheduler) and not isinstance(
+        thing, schedulers.ReduceLROnPlateau)
 
 
 def _refuse(optimizer: Any) -> None:
@@ -149,13 +155,32 @@ def _in_backward(optimizer: Any) -> Error:
                  "its step after each backward.")
 
 
-class _Attachment:
-    """The hooks of an island's optimizers."""
+class _Tied:
+    """A base of a scheduler's class: only the attachment steps it.
 
-    def __init__(self, island: Island, optimizers: Sequence[Any], scaler: Any,
-                 passes: Passes, averages_buffers: bool):
+    An attribute `step` of the object would be a part of its state_dict.
+    """
+
+    attachment: "_Attachment"
+
+    def step(self, *args: Any, **kwargs: Any) -> None:
+        if self.attachment.is_counting:
+            super().step(*args, **kwargs)  # type: ignore[misc]
+
+
+class _Attachment:
+    """The hooks of an island's optimizers.
+
+    Attributes:
+      is_counting: A step is counted: schedulers may step.
+    """
+
+    def __init__(self, island: Island, optimizers: Sequence[Any],
+                 schedulers: Sequence[Any], scaler: Any, passes: Passes,
+                 averages_buffers: bool):
         self._island = island
         self._optimizers = optimizers
+        self._schedulers = schedulers
         self._scaler = scaler
         self._passes = passes
         self._averages_buffers = averages_buffers
@@ -165,10 +190,15 @@ class _Attachment:
         self._rates: dict[int, list[Any]] = {}
         self._is_due = False              # A step is done, and not counted.
         self._is_complete = False
+        self.is_counting = False
         self._handles = [
             handle for optimizer in optimizers for handle in (
                 optimizer.register_step_pre_hook(self._before),
                 optimizer.register_step_post_hook(self._after))]
+        for scheduler in schedulers:
+            kind = type(scheduler)
+            scheduler.__class__ = type(kind.__name__, (_Tied, kind),
+                                       {"attachment": self})
         if scaler is not None:
             scaler.step = self._watched(scaler.step)
             scaler.update = self._counting(scaler.update)
@@ -180,6 +210,9 @@ class _Attachment:
         for handle in self._handles:
             handle.remove()
         self._passes.remove()
+        for scheduler in self._schedulers:
+            scheduler.__class__ = type(scheduler).__bases__[1]
+        self._schedulers = ()
         if self._scaler is not None:
             del self._scaler.step, self._scaler.update  # Its class has them.
             self._scaler = None
@@ -241,10 +274,17 @@ class _Attachment:
             self._count()
 
     def _count(self) -> None:
-        if self._is_due:
-            self._is_due = False
+        if not self._is_due:
+            return
+        self._is_due = False
+        self.is_counting = True
+        try:
+            for scheduler in self._schedulers:
+                scheduler.step()
             if not self._island.step(**self._passes.take()):
                 self._end()
+        finally:
+            self.is_counting = False
 
     def _put_rates_back(self, optimizer: Any) -> None:
         for group, rate in zip(optimizer.param_groups,
