@@ -14,7 +14,7 @@ from .island import Island
 _MARK = "_atoll_attachment"  # An attribute of attached optimizers.
 
 
-def attach(model: Any, optimizer: Any, *, run: str,
+def attach(model: Any, optimizer: Any, *, run: str | None = None,
            coordinator: str | None = None, scheduler: Any = None,
            scaler: Any = None, weight: Weight | None = None,
            state: Mapping[str, Any] | None = None,
@@ -42,7 +42,7 @@ def attach(model: Any, optimizer: Any, *, run: str,
       model: The module that the loop calls, with the optimizer's parameters.
       optimizer: A torch optimizer, or the one that accelerate has made of it.
         Or several: a step is done when each of them has stepped.
-      run: The run's id.
+      run: The run's id; not with joined=..., an option of Island.
       coordinator: HOST:PORT; default: ATOLL_COORDINATOR, or this machine.
       scheduler: An LRScheduler of torch, as it is, or several: they follow the
         run's clock, as in Island. The loop's own calls of `step` do nothing.
@@ -67,6 +67,8 @@ def attach(model: Any, optimizer: Any, *, run: str,
              [optimizer])
     if not given:
         raise Error("attach needs an optimizer", code="INVALID_ARGUMENT")
+    if run is None and options.get("joined") is None:
+        raise Error("attach needs a run", code="INVALID_ARGUMENT")
     optimizers = [_optimizer_in(thing) for thing in given]
     for thing in optimizers:
         _refuse(thing)
@@ -91,7 +93,8 @@ def attach(model: Any, optimizer: Any, *, run: str,
                   if thing is not None]
     if schedulers:
         options["scheduler"] = schedulers
-    island = Island(coordinator or "", run=run, model=model,
+    address = coordinator if run is None else coordinator or ""
+    island = Island(address, run=run, model=model,
                     state={**objects, **(state or {})}, **options)
     island.start()
     attachment = _Attachment(
