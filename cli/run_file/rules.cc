@@ -277,8 +277,9 @@ std::string WeightUnitFault(const std::set<std::string>& own,
                             v1::WeightUnit unit) {
   if (WeightUnitOf(unit) == v1::WEIGHT_UNIT_TOKENS) return "";
   if (own.count("model.sequence_length") != 0) {
-    return absl::StrCat("'model.sequence_length' is not read: weight_unit is \"",
-                        WeightUnitName(unit), "\"; leave it out");
+    return absl::StrCat("'model.sequence_length' is not read with weight_unit "
+                        "\"",
+                        WeightUnitName(unit), "\": leave it out");
   }
   if (unit == v1::WEIGHT_UNIT_SAMPLES && own.count("inner.batch_size") == 0) {
     return "'inner.batch_size' is missing: weight_unit is \"samples\", and a "

@@ -181,6 +181,32 @@ TEST_F(RunMachineTest, WhatIsOfNobodyOrOfAnotherRunEpochIsNotReceived) {
   }
 }
 
+TEST_F(RunMachineTest, StepsThatOneIslandClaimsAheadOfItsPlanGiveNoWeight) {
+  v1::RunSpec spec = ElasticSpec();
+  spec.mutable_schedule()->set_max_ahead_steps(40);
+  for (const bool all_are_ahead : {false, true}) {
+    Start(spec);
+    run_->alter_report = [&](v1::ShardReport& report) {
+      for (v1::StoredContribution& stored : *report.mutable_stored()) {
+        v1::ContributionInfo& info = *stored.mutable_info();
+        if (info.key().slot() != 1 && !all_are_ahead) continue;
+        info.set_step_count(4 + 40);
+        info.set_token_count((4 + 40) * 20);
+      }
+    };
+    run_->PushAll("i0");
+    run_->PushAll("i1");
+    ASSERT_EQ(Phase(), RoundPhase::kSealed);
+    const v1::Seal& seal = run_->fragment(0).sealed.seal();
+    ASSERT_EQ(seal.contributions_size(), 2);
+    for (const v1::SealedContribution& contribution : seal.contributions()) {
+      EXPECT_EQ(contribution.weight(), 0.5f);
+      EXPECT_EQ(contribution.token_count(), (all_are_ahead ? 44 : 4) * 20);
+    }
+    run_->alter_report = nullptr;
+  }
+}
+
 TEST_F(RunMachineTest, WhatIsNotTheSameOnAllShardsIsRejected) {
   Start(SimpleSpec());
   run_->alter_report = [](v1::ShardReport& report) {

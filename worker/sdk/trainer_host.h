@@ -78,8 +78,8 @@ class TrainerHost {
   // The unit that the trainer counts; UNSPECIFIED: any. Requires: Connect().
   v1::WeightUnit weight_unit() const { return weight_unit_; }
 
-  // Sends `notice` with the next `train` or `end`. If there are many, the oldest
-  // ones are dropped. Thread-safe.
+  // Sends `notice` with the next `train` or `end`. Of many the newest are kept.
+  // Thread-safe.
   void Notify(const std::string& notice);
 
   // Sends `request` and returns the answer, which is of the same kind.

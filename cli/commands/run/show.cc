@@ -3,8 +3,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
+#include "base/layout/weight_unit.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/commands/run/checkpoints.h"
@@ -115,9 +117,10 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
   if (state.has_training_loss()) {
     fields.Add("training loss", FormatLoss(state.training_loss()));
   }
-  fields.Add("tokens/s",
+  const absl::string_view unit = WeightUnitName(run.spec().weight_unit());
+  fields.Add(absl::StrCat(unit, "/s"),
              FormatCount(static_cast<int64_t>(state.tokens_per_second())));
-  fields.Add("merged tokens",
+  fields.Add(absl::StrCat("merged ", unit),
              DescribeTokens(state.merged_token_count(), schedule));
   const double tokens_left =
       static_cast<double>(schedule.token_count() - state.merged_token_count());

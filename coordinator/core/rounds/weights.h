@@ -11,8 +11,8 @@
 
 namespace atl::coordinator {
 
-// The most steps that a contribution of `slot` may claim: the planned ones, and
-// in an elastic run max_ahead_steps more, unless the island joined with a token.
+// The most steps that a contribution of `slot` may claim: the planned ones. In
+// an elastic run max_ahead_steps more, unless the island joined with a token.
 // Saturates.
 int64_t MostSteps(const RunState& state, int32_t slot,
                   int64_t planned_step_count);

@@ -298,8 +298,8 @@ class LoopTest(IslandCase):
                 def script(peer):
                     peer.begin(weight_unit=unit)
                     peer.tell("train", step_count=100)
-                    self.assertEqual(peer.wait_for_close()[0]["error"]["reason"],
-                                     "NO_WEIGHT")
+                    told, = peer.wait_for_close()
+                    self.assertEqual(told["error"]["reason"], "NO_WEIGHT")
 
                 self.socket = self.path("%s%d" % (unit, len(step)) + other[0] +
                                         "".join(step))
