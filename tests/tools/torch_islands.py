@@ -45,6 +45,7 @@ from harness import run_file
 from harness import text
 
 _TESTS = ("worker/sdk/python/torch_test.py",
+          "worker/sdk/python/torch_attach_test.py",
           "worker/sdk/python/torch_mesh_test.py",
           "worker/sdk/python/hf_test.py",
           "worker/sdk/examples/examples_test.py")

@@ -9,6 +9,8 @@ import json
 import os
 import subprocess
 import sys
+import types
+import unittest.mock
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(_HERE, "..", "python", "testing"))
@@ -24,6 +26,67 @@ _PROGRAM = '''#!/bin/sh
 echo '{"status": "ok", "data": {"run": {}}}'
 '''
 _ROUNDS, _STEPS = 10, 10
+# torchtitan's trainer, as far as its example knows it, with a loop of its own.
+_TITAN = '''
+import types
+import torch
+import torchtitan_branch
+
+class Part(torch.nn.Module):
+    def __init__(self, number, layer):
+        super().__init__()
+        self.layers = torch.nn.ModuleDict({number: layer})
+
+parts = [Part("0", torch.nn.Linear(2, 2, bias=False)),
+         Part("1", torch.nn.Linear(2, 1, bias=False))]
+optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in parts]
+trainer = types.SimpleNamespace(
+    model_parts=parts,
+    optimizers=types.SimpleNamespace(optimizers=optimizers),
+    lr_schedulers=types.SimpleNamespace(schedulers=[
+        torch.optim.lr_scheduler.ConstantLR(o, 1) for o in optimizers]))
+count = 0
+with torchtitan_branch.join(trainer, "nobody:1", "spring") as island:
+    while True:
+        x = parts[0].layers["0"](torch.ones(1, 2))
+        parts[1].layers["1"](x).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        count += 1
+assert count == 3 and island.ended, count
+'''
+
+
+_LIGHTNING = '''
+import lightning
+import torch
+import lightning_callback
+
+class Module(lightning.LightningModule):
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+
+    def training_step(self, batch, _):
+        return self.layer(*batch).square().mean()
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters())
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer)
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+module = Module()
+trainer = lightning.Trainer(
+    max_epochs=-1, accelerator="cpu", logger=False, enable_checkpointing=False,
+    enable_progress_bar=False, callbacks=[lightning_callback.Join(
+        run="spring", coordinator="nobody:1")])
+trainer.fit(module, torch.utils.data.DataLoader(
+    torch.utils.data.TensorDataset(torch.rand(4, 2)), batch_size=2))
+assert trainer.global_step == 3, trainer.global_step
+assert (module.layer.weight == 0.25).all(), module.layer.weight
+'''
 
 
 class ExamplesTest(cases.FolderCase):
@@ -101,6 +164,64 @@ class ExamplesTest(cases.FolderCase):
             self.skipTest("%s has no transformers" % sys.executable)
         before, after = self.losses("hf_llama.py", "hf-llama")
         self.assertLess(after, before / 2)
+
+    def test_accelerate_mlp(self):
+        if importlib.util.find_spec("accelerate") is None:
+            self.skipTest("%s has no accelerate" % sys.executable)
+        before, after = self.losses("accelerate_mlp.py", "accelerate-mlp")
+        self.assertLess(after, before / 2)
+
+    def test_lightning_callback(self):
+        if importlib.util.find_spec("lightning") is None:
+            self.skipTest("%s has no lightning" % sys.executable)
+        self.check_steps(_LIGHTNING, {"layer.weight": [1, 2],
+                                      "layer.bias": [1]})
+
+    def test_torchtitan_branch(self):
+        """With a stand-in for torchtitan's trainer, of two stages."""
+        if importlib.util.find_spec("torch") is None:
+            self.skipTest("%s has no torch" % sys.executable)
+        self.check_steps(_TITAN, {"layers.0.weight": [2, 2],
+                                  "layers.1.weight": [1, 2]})
+
+    def check_steps(self, program, layout):
+        """The program trains the three steps of a run, and then ends."""
+        answers = []
+
+        def script(peer):
+            peer.hello(1)
+            peer.layout([layout])
+            peer.ask("load", save_id="")
+            peer.write(0.5)
+            answers.append(peer.train(3)["step_count"])
+            peer.write(0.25)
+            peer.end()
+
+        os.environ["ATOLL_SOCKET"] = self.path("socket")
+        with FakeExchange(self.path("socket"), script):
+            subprocess.run([sys.executable, "-B", "-c", program], check=True,
+                           cwd=self.folder, env={
+                               **os.environ, "PYTHONPATH": os.pathsep.join(
+                                   [cases.PACKAGE, _HERE])})
+        self.assertEqual(answers, ["3"])
+
+    def test_wandb_rounds(self):
+        logged = []
+        stand_in = types.SimpleNamespace(
+            log=logged.append, alert=lambda **what: logged.append(what))
+        with unittest.mock.patch.dict(sys.modules, {"wandb": stand_in}):
+            spec = importlib.util.spec_from_file_location(
+                "wandb_rounds", os.path.join(_HERE, "wandb_rounds.py"))
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        module.log({"event": "waiting", "message": "waits"})
+        module.log({"event": "committed", "message": "", "round": 3,
+                    "loss": None, "training_share": 0.5, "waited_seconds": 2})
+        module.log({"event": "lost", "message": "connects again"})
+        self.assertEqual(logged, [
+            {"atoll/round": 3, "atoll/training_share": 0.5,
+             "atoll/waited_seconds": 2},
+            {"title": "atoll: lost", "text": "connects again"}])
 
     def test_torch_fsdp2(self):
         if importlib.util.find_spec("torch") is None:

@@ -281,16 +281,88 @@ class CallbackTest(cases.FolderCase):
         with FakeExchange(self.path("socket"), script):
             trainer.train()
 
-    def test_data_without_a_length_is_refused(self):
-        class Endless(torch.utils.data.IterableDataset):
+    def test_data_without_a_length_is_read_again_at_its_end(self):
+        for parts in (1, 2):
+            os.environ["ATOLL_SOCKET"] = self.path("of-%d" % parts)
+            seen = []
+
+            def script(peer):
+                self.begin(peer)
+                peer.train(6)
+                peer.ask("save", save_id="six")
+                peer.end()
+
+            data = Stream()
+            callback = atoll.hf.AtollCallback(
+                "nobody:1", run=fake_exchange.RUN,
+                work_dir=self.path("work-%d" % parts))
+            trainer = make_trainer(self.folder, [callback, Watch(seen)],
+                                   gradient_accumulation_steps=parts)
+            trainer.train_dataset = data
+            with FakeExchange(os.environ["ATOLL_SOCKET"], script):
+                trainer.train()
+            batches = [list(range(i, i + _BATCH)) for i in
+                       range(0, _BATCH * _BATCHES, _BATCH)]
+            self.assertEqual(seen[:6 * parts], (3 * batches)[:6 * parts])
+            self.assertEqual(callback._position.state_dict(), {
+                "step": 6, "epoch": 6 * parts // _BATCHES,
+                "batch": 6 * parts % _BATCHES})
+
+    def test_data_without_a_batch_is_refused(self):
+        class Empty(torch.utils.data.IterableDataset):
 
             def __iter__(self):
                 return iter([])
 
+        def script(peer):
+            self.begin(peer)
+            peer.ask("train", step="0", step_count="9", lr_scale=1.0)
+
         trainer = make_trainer(self.folder, [self.callback()])
-        trainer.train_dataset = Endless()
-        with self.assertRaisesRegex(atoll.Error, "no length"):
+        trainer.train_dataset = Empty()
+        with self.assertRaises(Exception):
+            with FakeExchange(self.path("socket"), script):
+                trainer.train()
+
+    def test_a_step_that_fp16_skips_does_not_count(self):
+        events = []
+
+        def script(peer):
+            self.begin(peer)
+            self.assertEqual(peer.train(3)["step_count"], "3")
+            peer.end()
+
+        callback = self.callback(on_event=events.append)
+        trainer = make_trainer(self.folder, [callback], max_grad_norm=0)
+        # As with fp16=True, which needs a GPU.
+        trainer.accelerator.scaler = torch.amp.GradScaler(
+            "cpu", init_scale=2.0**127)
+        with FakeExchange(self.path("socket"), script):
             trainer.train()
+        skipped = [e for e in events if e["event"] == "skipped"]
+        self.assertTrue(skipped)
+        self.assertEqual(trainer.state.global_step, 3 + len(skipped))
+        self.assertIn("scaler", callback.island._state.capture()["objects"])
+
+
+class Stream(torch.utils.data.IterableDataset):
+    """The sequences of Sequences, without their number."""
+
+    def __iter__(self):
+        return (Sequences()[i] for i in range(len(Sequences())))
+
+
+class Watch(transformers.TrainerCallback):
+    """Notes the number of each sequence of the model's batches."""
+
+    def __init__(self, seen):
+        self._seen = seen
+
+    def on_train_begin(self, *_, model, **__):
+        model.register_forward_pre_hook(self._look, with_kwargs=True)
+
+    def _look(self, _, args, kwargs):
+        self._seen.append(kwargs["input_ids"][:, 0].tolist())
 
 
 class Exchange:

@@ -51,7 +51,10 @@ class Exchange:
 
     def __init__(self, address: str, run: str, island_id: str | None,
                  work_dir: str):
-        """Starts nothing yet. `work_dir` is absolute, and may not exist."""
+        """Starts nothing yet. `work_dir` is absolute, and may not exist.
+
+        `address` may be empty: the command then finds the coordinator.
+        """
         self._is_given = "ATOLL_SOCKET" in os.environ
         if self._is_given:
             self.path = os.environ["ATOLL_SOCKET"].removeprefix("unix:")
@@ -60,7 +63,7 @@ class Exchange:
         check_path(self.path)
         self._log_path = log_path(work_dir)
         self._arguments = [
-            "join", address, "--run", run,
+            "join", *([address] if address else []), "--run", run,
             *(["--island-id", island_id] if island_id else []),
             "--dir", os.path.join(work_dir, "exchange"),
             "--trainer", "unix:" + self.path]

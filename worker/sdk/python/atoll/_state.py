@@ -63,18 +63,23 @@ class State:
 
     The generators are those of `random`, of `numpy.random` and, if the program
     uses torch, of torch on the CPU and on CUDA devices.
+
+    Attributes:
+      epoch: Passes over the data that are done, as a part of the state.
+      restore_count: Restores so far.
     """
 
     def __init__(self, objects: Mapping[str, Any]):
         """Error UNSUPPORTED_STATE: an object has no state to read."""
         self._accessors = {name: _accessors(name, thing)
                            for name, thing in objects.items()}
+        self.epoch = self.restore_count = 0
 
     def capture(self) -> dict[str, Any]:
         """The state now. It may share memory with the objects."""
         return {"objects": {name: read()
                             for name, (read, _) in self._accessors.items()},
-                "random": _get_random()}
+                "random": _get_random(), "epoch": self.epoch}
 
     def restore(self, captured: Mapping[str, Any]) -> None:
         """Replaces the state. The objects may keep the memory of `captured`.
@@ -91,6 +96,8 @@ class State:
         for name, (_, replace) in self._accessors.items():
             replace(saved[name])
         _set_random(captured["random"])
+        self.epoch = captured.get("epoch", 0)
+        self.restore_count += 1
 
 
 class KeptRandom:

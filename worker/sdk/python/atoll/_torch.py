@@ -35,6 +35,12 @@ def has_ranks() -> bool:
             torch.distributed.is_initialized())
 
 
+def is_in_backward() -> bool:
+    """The caller is a hook of autograd."""
+    task = getattr(loaded()._C, "_current_graph_task_id", None)
+    return task is not None and task() != -1
+
+
 def is_of_distributed(error: RuntimeError) -> bool:
     """torch.distributed has raised `error`, for another rank has ended."""
     return (isinstance(error, loaded().distributed.DistError) if has_ranks()

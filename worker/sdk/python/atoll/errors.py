@@ -35,3 +35,10 @@ class ConnectionLost(Error):
 
     def __init__(self, message: str):
         super().__init__(message, reason="CONNECTION_LOST", code="UNAVAILABLE")
+
+
+class RunEnded(Exception):
+    """The run has ended: an attached optimizer takes no further step.
+
+    The model has the run's final parameters. Not an Error: nothing has failed.
+    """

@@ -57,16 +57,29 @@ def model_config(spec: Mapping[str, Any]) -> Any:
 class _Position:
     """The Trainer's position: its step, and the next batch of its data."""
 
-    def __init__(self) -> None:
+    def __init__(self, epoch_size: int | None):
+        """`epoch_size`: batches; None: the loader's end tells."""
         self.step = self.epoch = self.batch = 0
+        self._epoch_size = epoch_size
         self.is_restored = False  # The loader is elsewhere.
         self.is_ended = False     # There is nothing to train.
 
-    def advance(self, step: int, batch_count: int, epoch_size: int) -> None:
+    def advance(self, step: int, batch_count: int) -> None:
         self.step = step
         self.batch += batch_count
-        if self.batch >= epoch_size:
+        if self._epoch_size is not None and self.batch >= self._epoch_size:
             self.epoch, self.batch = self.epoch + 1, 0
+
+    def end_epoch(self, read_count: int) -> None:
+        """The loader ends after `read_count` batches of this epoch.
+
+        Those that the open step has read are then before the new epoch.
+        """
+        if self._epoch_size is None:
+            if not read_count:
+                raise Error("the Trainer's data set gives no batches",
+                            code="INVALID_ARGUMENT")
+            self.epoch, self.batch = self.epoch + 1, self.batch - read_count
 
     def state_dict(self) -> dict[str, int]:
         return {"step": self.step, "epoch": self.epoch, "batch": self.batch}
@@ -91,15 +104,19 @@ class _FromPosition:
             position.is_restored = False
             self.iteration = position.epoch  # Seeds the order, in accelerate.
             batches = super().__iter__()  # type: ignore[misc]
-            if position.batch:
+            read_count = max(0, position.batch)
+            if read_count:
                 with _state.KeptRandom():  # To skip batches may use some.
-                    first = next(itertools.islice(batches, position.batch,
-                                                  None))
-                batches = itertools.chain([first], batches)
+                    first = list(itertools.islice(batches, read_count,
+                                                  read_count + 1))
+                batches = itertools.chain(first, batches)
             for batch in batches:
+                read_count += 1
                 yield batch
                 if position.is_restored:
                     break
+            else:
+                position.end_epoch(read_count)
 
 
 class _Losses:
@@ -158,6 +175,10 @@ class AtollCallback(transformers.TrainerCallback):
     It reads the batches of the epoch again that came before its position. The
     exchange sees an exception in the training as a death of the process.
 
+    A data set without a length (IterableDataset) is read again at its end. With
+    fp16 the gradients' scale is a part of the state, and a step that it skips
+    does not count.
+
     Attributes:
       island: The Island, once the training has begun.
     """
@@ -179,23 +200,22 @@ class AtollCallback(transformers.TrainerCallback):
     def on_train_begin(self, args, state, control, *, model, optimizer,
                        lr_scheduler, train_dataloader, **_):
         try:
-            self._epoch_size = len(train_dataloader)
-        except TypeError as error:
-            raise Error("the Trainer's data set has no length",
-                        code="UNIMPLEMENTED",
-                        hint="Use a data set with __len__ and __getitem__."
-                        ) from error
-        self._position = train_dataloader.position = _Position()
+            epoch_size = len(train_dataloader)
+        except TypeError:
+            epoch_size = None
+        self._position = train_dataloader.position = _Position(epoch_size)
         # An assignment would find accelerate's property of that name.
         object.__dict__["__class__"].__set__(train_dataloader, type(
             "DataLoader", (_FromPosition, type(train_dataloader)), {}))
         self._losses = _Losses()
         self._hook = model.register_forward_hook(self._losses.add,
                                                  with_kwargs=True)
+        scaler = getattr(optimizer, "scaler", None)
         self.island = Island(
             self._address, model=model, **self._options, state={
                 **self._state, "optimizer": optimizer,
-                "scheduler": lr_scheduler, "position": self._position})
+                "scheduler": lr_scheduler, "position": self._position,
+                **({"scaler": scaler} if scaler is not None else {})})
         self.island.start()
         # Without a batch the Trainer trains no step.
         self._position.is_ended = self.island.ended
@@ -210,10 +230,13 @@ class AtollCallback(transformers.TrainerCallback):
         for group, rate in zip(optimizer.param_groups, self._rates):
             group["lr"] = rate
 
-    def on_step_end(self, args, state, control, **_):
+    def on_step_end(self, args, state, control, *, optimizer=None, **_):
         self._position.advance(state.global_step,
-                               args.gradient_accumulation_steps,
-                               self._epoch_size)
+                               args.gradient_accumulation_steps)
+        if getattr(optimizer, "step_was_skipped", False):
+            self._losses.take()
+            self.island.tell_skipped()
+            return
         if not self.island.step(**self._losses.take()):
             control.should_training_stop = True
         state.global_step = self._position.step  # A restore may change it.

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from types import FrameType, TracebackType
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from . import _closing, _news, _torch
 from ._client import Client, Follower
@@ -42,6 +42,14 @@ def _parameters_of(tensors: SharedTensors | None,
         return MeshParameters(tensors, ranks)
     return ArrayParameters(arrays) if tensors is None else (
         ModuleParameters(tensors))
+
+
+def _set_epoch(loader: Any, epoch: int) -> None:
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    for thing in (loader, getattr(loader, "sampler", None), batch_sampler,
+                  getattr(batch_sampler, "sampler", None)):
+        if callable(getattr(thing, "set_epoch", None)):
+            thing.set_epoch(epoch)
 
 
 class Island:
@@ -144,7 +152,8 @@ class Island:
             different libraries.
           on_event: Gets each line of the logger "atoll" as {"event": "joined",
             "placed", "waiting", "committed", "not_finite", "lost", "refused",
-            "warned" or "ended", "run", "message", and its numbers}; on rank 0.
+            "skipped", "warned" or "ended", "run", "message", and its numbers};
+            on rank 0.
           wait_s_max: The longest wait for a word of the exchange, in seconds.
             It says nothing while the run is paused or lacks islands.
 
@@ -184,7 +193,7 @@ class Island:
             objects["(buffers)"] = LocalBuffers(model, buffers)
         self._parameters = _parameters_of(tensors, arrays, ranks)
         self._evaluate = evaluate
-        captured = State(objects)
+        captured = self._state = State(objects)
         store = Store(os.path.join(folder, ranks.folder), captured.capture(),
                       ranks.name)
         trainer = Trainer(ranks, self._parameters, captured, store,
@@ -378,6 +387,44 @@ class Island:
                 self._look_at = now + _LOOK_S
                 return True
         return self._after_step(train)
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """The loader's batches, pass after pass, until the run ends.
+
+            for x, y in island.batches(loader):
+
+        Before each pass, samplers with a method set_epoch get its number, which
+        is a part of the state. After a restore within the program, a loader
+        with load_state_dict is read anew.
+
+        Error NO_BATCHES: two passes gave nothing.
+        """
+        is_empty = False
+        while not self._ended:
+            was_empty, is_empty = is_empty, True
+            restores = self._state.restore_count
+            _set_epoch(loader, self._state.epoch)
+            for batch in loader:
+                is_empty = False
+                yield batch
+                if self._ended or (
+                        restores != self._state.restore_count and
+                        hasattr(loader, "load_state_dict")):
+                    break
+            else:
+                self._state.epoch += 1
+                if is_empty and was_empty:
+                    raise Error("the loader gives no batches",
+                                reason="NO_BATCHES", code="INVALID_ARGUMENT",
+                                hint="Give a loader that can be read again, "
+                                "not a generator.")
+
+    def tell_skipped(self) -> None:
+        """Tells that mixed precision has skipped a step, which then does not
+        count: do not call `step` for it."""
+        if self._trainer.ranks.rank == 0:
+            self._news.tell("skipped", "mixed precision has skipped a step: "
+                            "its gradients are not finite")
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

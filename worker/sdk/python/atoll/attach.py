@@ -1,0 +1,343 @@
+"""Makes a training loop an island by hooks of its optimizer."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any, Callable, Mapping, Sequence
+
+from . import _torch
+from ._forward import Passes, Weight
+from .errors import Error, RunEnded
+from .island import Island
+
+_MARK = "_atoll_attachment"  # An attribute of attached optimizers.
+
+
+def attach(model: Any, optimizer: Any, *, run: str | None = None,
+           coordinator: str | None = None, scheduler: Any = None,
+           scaler: Any = None, weight: Weight | None = None,
+           state: Mapping[str, Any] | None = None,
+           **options: Any) -> Island:
+    """Joins a run with a training loop of PyTorch as it is.
+
+        island = atoll.attach(model, optimizer, run="spring")
+        for x, y in island.batches(loader):
+            loss_fn(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    Waits until the run begins; then the model has its parameters. From then on
+    a hook counts each step of the optimizer and, when a round is due, exchanges
+    parameters with the other islands.
+
+    At the run's end the model gets the final parameters. `island.batches` then
+    ends, and `island.ended` is true. A loop that trains on gets RunEnded from
+    the optimizer's next step, before it changes anything.
+
+    A closure is evaluated once a step, as Lightning has it. An optimizer that
+    needs more (LBFGS), or steps inside backward, is refused: make an Island.
+
+    Args:
+      model: The module that the loop calls, with the optimizer's parameters.
+      optimizer: A torch optimizer, or the one that accelerate has made of it.
+        Or several: a step is done when each of them has stepped.
+      run: The run's id; not with joined=..., an option of Island.
+      coordinator: HOST:PORT; default: ATOLL_COORDINATOR, or this machine.
+      scheduler: An LRScheduler of torch, as it is, or several: they follow the
+        run's clock, as in Island. The loop's own calls of `step` do nothing.
+      scaler: The GradScaler of mixed precision, which becomes a part of the
+        state. A step that it skips is told, and not counted. accelerate's
+        optimizer has it.
+      weight: (args, kwargs) of a forward pass of `model` that trains -> the
+        tokens or samples that it counts for. Default: the elements of
+        `input_ids`, or of a first tensor of integers; or its first dimension. A
+        run that weighs by steps asks for none.
+      state: More objects, as in Island: the loader. A save takes them as they
+        are when the optimizer has stepped: what the loop changes after it, such
+        as an average of the parameters, needs an Island.
+      **options: Others of Island.
+
+    Returns the Island. It leaves the run at the end of the program, at SIGTERM
+    or by `close`; one of several ranks only by `close`, on each of them.
+
+    Error: an optimizer is refused, or what Island and its start raise.
+    """
+    given = (list(optimizer) if isinstance(optimizer, (list, tuple)) else
+             [optimizer])
+    if not given:
+        raise Error("attach needs an optimizer", code="INVALID_ARGUMENT")
+    if run is None and options.get("joined") is None:
+        raise Error("attach needs a run", code="INVALID_ARGUMENT")
+    optimizers = [_optimizer_in(thing) for thing in given]
+    for thing in optimizers:
+        _refuse(thing)
+    for thing in optimizers:
+        before = getattr(thing, _MARK, None)
+        if before is not None:
+            before.remove()
+    scaler = scaler or next(filter(None, (
+        getattr(thing, "scaler", None) for thing in given)), None)
+    objects = ({"optimizer": optimizers[0]} if len(optimizers) == 1 else
+               {"optimizer.%d" % i: o for i, o in enumerate(optimizers)})
+    if scaler is not None:
+        objects["scaler"] = scaler
+    for name, thing in (state or {}).items():
+        if _steps_each_step(_scheduler_in(thing)):
+            raise Error("state[%r] is a scheduler, which steps after a save" %
+                        name, reason="UNSUPPORTED_STATE",
+                        code="INVALID_ARGUMENT",
+                        hint="Give it as scheduler=...")
+    schedulers = [_scheduler_in(thing) for thing in (
+        scheduler if isinstance(scheduler, (list, tuple)) else [scheduler])
+                  if thing is not None]
+    if schedulers:
+        options["scheduler"] = schedulers
+    address = coordinator if run is None else coordinator or ""
+    island = Island(address, run=run, model=model,
+                    state={**objects, **(state or {})}, **options)
+    island.start()
+    attachment = _Attachment(
+        island, optimizers, schedulers, scaler,
+        Passes(model, getattr(island._trainer, "weight_unit", ""), weight),
+        options.get("buffers") == "average")
+    for thing in optimizers:
+        setattr(thing, _MARK, attachment)
+    return island
+
+
+def _optimizer_in(thing: Any) -> Any:
+    """The torch optimizer that accelerate or Lightning has wrapped."""
+    kind = _torch.loaded().optim.Optimizer
+    while isinstance(getattr(thing, "optimizer", None), kind):
+        thing = thing.optimizer
+    return thing
+
+
+def _scheduler_in(thing: Any) -> Any:
+    kind = _torch.loaded().optim.lr_scheduler.LRScheduler
+    while isinstance(getattr(thing, "scheduler", None), kind):
+        thing = thing.scheduler
+    return thing
+
+
+def _steps_each_step(thing: Any) -> bool:
+    schedulers = _torch.loaded().optim.lr_scheduler
+    return isinstance(thing, schedulers.LRScheduler) and not isinstance(
+        thing, schedulers.ReduceLROnPlateau)
+
+
+def _refuse(optimizer: Any) -> None:
+    """Error: hooks of this optimizer cannot count its steps."""
+    torch = _torch.loaded()
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise Error("%s is not a torch optimizer" % type(optimizer).__name__,
+                    reason="UNKNOWN_OPTIMIZER", code="INVALID_ARGUMENT",
+                    hint="Give the torch optimizer that it steps, or make an "
+                    "atoll.Island and call its step once a step.")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise _closure(optimizer)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if getattr(parameter, "_in_backward_optimizers", None):
+                raise _in_backward(optimizer)
+
+
+def _closure(optimizer: Any) -> Error:
+    return Error("%s evaluates its closure several times a step" %
+                 type(optimizer).__name__, reason="CLOSURE",
+                 code="UNIMPLEMENTED", hint="Use another optimizer, or make an "
+                 "atoll.Island and call its step after each of the "
+                 "optimizer's.")
+
+
+def _in_backward(optimizer: Any) -> Error:
+    return Error("%s steps inside backward" % type(optimizer).__name__,
+                 reason="OPTIMIZER_IN_BACKWARD", code="UNIMPLEMENTED",
+                 hint="Step after backward, or make an atoll.Island and call "
+                 "its step after each backward.")
+
+
+class _Tied:
+    """A base of a scheduler's class: only the attachment steps it.
+
+    An attribute `step` of the object would be a part of its state_dict.
+    """
+
+    attachment: "_Attachment"
+
+    def step(self, *args: Any, **kwargs: Any) -> None:
+        if self.attachment.is_counting:
+            super().step(*args, **kwargs)  # type: ignore[misc]
+
+
+class _Attachment:
+    """The hooks of an island's optimizers.
+
+    Attributes:
+      is_counting: A step is counted: schedulers may step.
+    """
+
+    def __init__(self, island: Island, optimizers: Sequence[Any],
+                 schedulers: Sequence[Any], scaler: Any, passes: Passes,
+                 averages_buffers: bool):
+        self._island = island
+        self._optimizers = optimizers
+        self._schedulers = schedulers
+        self._scaler = scaler
+        self._passes = passes
+        self._averages_buffers = averages_buffers
+        self._stepped: set[int] = set()   # Optimizers of the open step.
+        self._begun = 0                   # Steps of optimizers.
+        self._frames: dict[int, FrameType] = {}  # Of open calls of `step`.
+        self._rates: dict[int, list[Any]] = {}
+        self._is_due = False              # A step is done, and not counted.
+        self._is_complete = False
+        self.is_counting = False
+        self._handles = [
+            handle for optimizer in optimizers for handle in (
+                optimizer.register_step_pre_hook(self._before),
+                optimizer.register_step_post_hook(self._after))]
+        for scheduler in schedulers:
+            kind = type(scheduler)
+            scheduler.__class__ = type(kind.__name__, (_Tied, kind),
+                                       {"attachment": self})
+        if scaler is not None:
+            scaler.step = self._watched(scaler.step)
+            scaler.update = self._counting(scaler.update)
+        if island.ended:
+            self._end()
+
+    def remove(self) -> None:
+        """Another island takes the optimizers."""
+        for handle in self._handles:
+            handle.remove()
+        self._passes.remove()
+        for scheduler in self._schedulers:
+            scheduler.__class__ = type(scheduler).__bases__[1]
+        self._schedulers = ()
+        if self._scaler is not None:
+            del self._scaler.step, self._scaler.update  # Its class has them.
+            self._scaler = None
+
+    def _end(self) -> None:
+        self._is_complete = True
+        self._island.close()
+
+    # --- Hooks ---------------------------------------------------------------
+
+    def _before(self, optimizer: Any, args: tuple[Any, ...],
+                kwargs: dict[str, Any]) -> Any:
+        """Before a step. What it raises leaves everything as it was."""
+        frame, open_frame = sys._getframe(1), self._frames.get(id(optimizer))
+        if open_frame is not None and _is_in(frame, open_frame):
+            return None  # The step calls that of its base class.
+        self._count()
+        if self._island.ended:
+            if self._is_complete and self._averages_buffers:
+                # A forward pass has changed them.
+                self._island._trainer.put_back()
+            raise RunEnded("%s run %s%s: leave the loop" % (
+                ("the", self._island.run_id, " has ended, and the model has "
+                 "its final parameters") if self._is_complete else
+                ("the island has left", self._island.run_id, "")))
+        if _torch.is_in_backward():
+            raise _in_backward(optimizer)
+        self._begun += 1
+        self._frames[id(optimizer)] = frame
+        self._put_rates_back(optimizer)  # The step before this one has failed.
+        scale = self._island.lr_scale
+        if scale != 1:
+            self._rates[id(optimizer)] = [group["lr"] for group in
+                                          optimizer.param_groups]
+            for group in optimizer.param_groups:
+                group["lr"] = group["lr"] * scale
+        if len(args) > 1 and args[1] is not None:  # The first one is `self`.
+            return (args[0], _once(args[1], optimizer), *args[2:]), kwargs
+        if kwargs.get("closure") is not None:
+            return args, {**kwargs, "closure": _once(kwargs["closure"],
+                                                     optimizer)}
+        return None
+
+    def _after(self, optimizer: Any, *_: Any) -> None:
+        if self._frames.get(id(optimizer)) is not sys._getframe(1):
+            return
+        del self._frames[id(optimizer)]
+        self._put_rates_back(optimizer)
+        found_inf = getattr(optimizer, "found_inf", None)
+        if found_inf is not None and float(found_inf):
+            self._skip()  # A fused optimizer is called, and changes nothing.
+            return
+        self._stepped.add(id(optimizer))
+        if len(self._stepped) < len(self._optimizers):
+            return
+        self._stepped.clear()
+        self._is_due = True
+        if self._scaler is None:
+            self._count()
+
+    def _count(self) -> None:
+        if not self._is_due:
+            return
+        self._is_due = False
+        self.is_counting = True
+        try:
+            for scheduler in self._schedulers:
+                scheduler.step()
+            if not self._island.step(**self._passes.take()):
+                self._end()
+        finally:
+            self.is_counting = False
+
+    def _put_rates_back(self, optimizer: Any) -> None:
+        for group, rate in zip(optimizer.param_groups,
+                               self._rates.pop(id(optimizer), ())):
+            group["lr"] = rate
+
+    def _watched(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """The scaler's `step`, which does not call the optimizer's always."""
+
+        def watched(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            begun = self._begun
+            result = step(optimizer, *args, **kwargs)
+            if begun == self._begun and any(
+                    _optimizer_in(optimizer) is mine
+                    for mine in self._optimizers):
+                self._skip()
+            return result
+
+        return watched
+
+    def _counting(self, update: Callable[..., Any]) -> Callable[..., Any]:
+        """The scaler's `update`: a save needs the scale of the next step."""
+
+        def counting(*args: Any, **kwargs: Any) -> None:
+            update(*args, **kwargs)
+            self._count()
+
+        return counting
+
+    def _skip(self) -> None:
+        if not self._stepped:
+            self._passes.drop()
+        self._island.tell_skipped()
+
+
+def _is_in(frame: FrameType | None, outer: FrameType) -> bool:
+    """`outer` is the frame, or has called it."""
+    while frame is not None and frame is not outer:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _once(closure: Callable[[], Any], optimizer: Any) -> Callable[[], Any]:
+    is_done = False
+
+    def evaluate() -> Any:
+        nonlocal is_done
+        if is_done:
+            raise _closure(optimizer)
+        is_done = True
+        return closure()
+
+    return evaluate
