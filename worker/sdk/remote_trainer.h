@@ -1,10 +1,23 @@
 // A trainer in another process, as an IslandTrainer (atoll/v1/trainer.proto).
+//
+// A trainer outlives its exchange. When it connects again it says which steps
+// it has done since which save (TrainerStanding), and goes on from there:
+//
+//   the first Load names such a save,   the trainer keeps the steps, and its
+//   and the first Train repeats them    parameters: nothing is written
+//   only the save fits                  it keeps its state; parameters are
+//                                       written
+//   nothing fits, strict run            it goes back to the save, as the run's
+//                                       bits need
+//   nothing fits, elastic run           it keeps its state; parameters are
+//                                       written
 
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -40,11 +53,14 @@ class RemoteTrainer : public IslandTrainer {
   void MarkWritten(int32_t fragment) override;
   absl::StatusOr<StepResult> Train(const StepRequest& request) override;
   void Interrupt(bool at_once) override { host_.Interrupt(at_once); }
+  // False before kept steps: the parameters would be overwritten.
+  absl::StatusOr<bool> CanEvaluate() override { return !kept_.has_value(); }
   absl::StatusOr<EvaluationResult> Evaluate(int64_t version) override;
   absl::Status Show() override { return Flush(); }
   absl::StatusOr<TrainerState> Save(const std::string& save_id) override;
   absl::Status Load(const TrainerState& state) override;
   absl::Status Reset() override;
+  bool keeps_state() const override;
   absl::Duration silence() const override { return host_.silence(); }
   absl::Status lost() const override { return host_.lost(); }
 
@@ -56,20 +72,32 @@ class RemoteTrainer : public IslandTrainer {
     kRegion,   // In the region; the trainer has old ones.
   };
 
-  RemoteTrainer(TrainerHost& host, RunLayout layout)
-      : host_(host),
-        layout_(std::move(layout)),
-        places_(layout_.fragment_count(), Place::kTrainer) {}
+  // Steps that the trainer has kept. Whether the run goes on from them is known
+  // at the next request.
+  struct Kept {
+    std::string save_id;  // What the exchange's record names.
+    v1::TrainerStanding standing;
+  };
+
+  RemoteTrainer(TrainerHost& host, RunLayout layout, const v1::RunSpec& spec);
 
   // Gives the trainer its state, if it has none yet, and what was written.
   absl::Status Flush();
   absl::Status LoadId(const std::string& save_id);
+  absl::Status SendLoad(const std::string& save_id, bool keep);
+  // Gives kept steps up, if there are any.
+  absl::Status DropKept();
 
   TrainerHost& host_;
   const RunLayout layout_;
   std::function<void()> before_write_ = [] {};
   std::vector<Place> places_;
+  const bool is_strict_;
+  // Each round begins from one cut, which its version and position name.
+  const bool is_in_rounds_;
+  v1::TrainerHello hello_;  // The trainer's: what it has kept.
   bool has_state_ = false;  // The trainer was told which state to have.
+  std::optional<Kept> kept_;
 };
 
 }  // namespace atl::worker

@@ -97,8 +97,9 @@ class FakeTrainer {
     Say(text);
   }
 
-  void Handshake() {
-    Say(R"({"seq":"1","hello":{"version":1}})");
+  // `kept`: fields of the hello about what it has kept.
+  void Handshake(const std::string& kept = "") {
+    Say(absl::StrCat(R"({"seq":"1","hello":{"version":1)", kept, "}}"));
     hello = Hear().hello();
     for (int left = hello.fragment_count(); left > 0;) {
       const v1::TrainerMessage message = Hear();
@@ -261,6 +262,122 @@ TEST_F(RemoteTrainerTest, ValuesTravelThroughSharedMemory) {
         // The region has it already: asks no more.
         EXPECT_TRUE((*trainer)->Acquire({1}, LocalAccess::kRead).ok());
       });
+}
+
+// A trainer that has kept 2 steps since the save "a", and then saved "b".
+constexpr char kKept[] =
+    R"(,"has_state":true,"standings":[{"save_id":"b"},{"save_id":"a",)"
+    R"("step_count":"2","step":"6","version":"3","lr_scale":1,)"
+    R"("data_shard":1,"data_position":"40"}])";
+const StepRequest kSame = {.step = 6,
+                           .step_count_max = 4,
+                           .version = 3,
+                           .data_shard = 1,
+                           .data_position = 40};
+
+class KeptStepsTest : public RemoteTrainerTest {
+ protected:
+  KeptStepsTest() { spec_.mutable_schedule()->set_timing(v1::TIMING_STRICT); }
+
+  // What the trainer is asked between its hello and a train of `request`.
+  std::string Asked(const std::string& save_id, const StepRequest& request,
+                    const std::function<void(RemoteTrainer&)>& before = {}) {
+    std::string asked;
+    Together(
+        [&](FakeTrainer& trainer) {
+          trainer.Handshake(kKept);
+          while (true) {
+            v1::TrainerMessage message = trainer.Hear();
+            if (message.kind_case() == v1::TrainerMessage::KIND_NOT_SET) return;
+            if (message.has_load()) {
+              absl::StrAppend(&asked, message.load().keep() ? "keep " : "load ",
+                              message.load().save_id(), "; ");
+            } else if (message.has_train()) {
+              absl::StrAppend(&asked, "train after ",
+                              message.train().kept_step_count());
+              message.mutable_train()->set_loss(1);
+            } else {
+              absl::StrAppend(&asked, message.has_write() ? "write; " : "?; ");
+            }
+            trainer.Answer(message);
+          }
+        },
+        [&] {
+          const auto trainer = Create();
+          ASSERT_TRUE(trainer.ok()) << trainer.status();
+          if (before) before(**trainer);
+          ASSERT_TRUE((*trainer)->Load({.save_id = save_id}).ok());
+          ASSERT_TRUE((*trainer)->Acquire({0, 1}, LocalAccess::kReplace).ok());
+          for (const int32_t f : {0, 1}) (*trainer)->MarkWritten(f);
+          const auto step = (*trainer)->Train(request);
+          ASSERT_TRUE(step.ok()) << step.status();
+          kept_step_count_ = step->kept_step_count;
+          host_->End(absl::OkStatus());
+        });
+    return asked;
+  }
+
+  int64_t kept_step_count_ = 0;
+};
+
+TEST_F(KeptStepsTest, TheSameTrainGoesOnWithoutALoadAndAWrite) {
+  EXPECT_EQ(Asked("a", kSame), "keep a; train after 2");
+  EXPECT_EQ(kept_step_count_, 2);
+}
+
+TEST_F(KeptStepsTest, ASaveThatIsTheStateIsNotLoaded) {
+  EXPECT_EQ(Asked("b", kSame), "keep b; write; train after 0");
+  EXPECT_EQ(kept_step_count_, 0);
+}
+
+TEST_F(KeptStepsTest, AStrictRunGoesBackIfNothingFits) {
+  EXPECT_EQ(Asked("c", kSame), "load c; write; train after 0");
+  for (const StepRequest& other :
+       {StepRequest{7, 4, 1.0, 3, 1, 40}, StepRequest{6, 1, 1.0, 3, 1, 40},
+        StepRequest{6, 4, 0.5, 3, 1, 40}, StepRequest{6, 4, 1.0, 4, 1, 40},
+        StepRequest{6, 4, 1.0, 3, 0, 40}, StepRequest{6, 4, 1.0, 3, 1, 48}}) {
+    EXPECT_EQ(Asked("a", other), "load a; write; train after 0");
+  }
+}
+
+TEST_F(KeptStepsTest, AnElasticRunKeepsTheStateOfALiveTrainer) {
+  spec_.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
+  EXPECT_EQ(Asked("c", kSame), "keep c; train after 2");
+  EXPECT_EQ(Asked("", {.step = 8, .step_count_max = 4}),
+            "keep ; write; train after 0");
+}
+
+TEST_F(KeptStepsTest, OnlyTheFirstLoadOfAConnectionIsKept) {
+  spec_.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
+  const auto reset = [](RemoteTrainer& trainer) {
+    EXPECT_TRUE(trainer.keeps_state());
+    ASSERT_TRUE(trainer.Reset().ok());
+    EXPECT_FALSE(trainer.keeps_state());
+    ASSERT_TRUE(trainer.Show().ok());
+  };
+  EXPECT_EQ(Asked("c", kSame, reset), "keep ; load c; write; train after 0");
+}
+
+TEST_F(KeptStepsTest, StepsAreNotKeptWhereAnchorsMoveInARound) {
+  v1::ScheduleSpec& schedule = *spec_.mutable_schedule();
+  schedule.set_timing(v1::TIMING_ELASTIC);
+  schedule.set_max_staleness(4);
+  EXPECT_EQ(Asked("a", kSame), "keep a; write; train after 0");
+  schedule.set_max_staleness(0);
+  schedule.set_overlap_step_count(2);
+  EXPECT_EQ(Asked("a", kSame), "keep a; write; train after 0");
+}
+
+TEST_F(KeptStepsTest, NothingIsEvaluatedBeforeKeptSteps) {
+  const auto load = [](RemoteTrainer& trainer) {
+    EXPECT_TRUE(trainer.CanEvaluate().value());
+    ASSERT_TRUE(trainer.Load({.save_id = "a"}).ok());
+    EXPECT_FALSE(trainer.CanEvaluate().value());
+    ASSERT_TRUE(trainer.Show().ok());  // Gives the steps up.
+    EXPECT_TRUE(trainer.CanEvaluate().value());
+  };
+  EXPECT_EQ(Asked("b", kSame, load),
+            "load a; load b; write; train after 0");
 }
 
 TEST_F(RemoteTrainerTest, StatesHaveNames) {

@@ -204,6 +204,7 @@ absl::Status TrainerHost::Greet(const v1::TrainerHello& hello,
         {"TRAINER_VERSION", {}});
   }
   data_fingerprint_ = first.hello().data_fingerprint();
+  standings_ = first.hello();
   v1::TrainerMessage answer;
   answer.set_seq(first.seq());
   *answer.mutable_hello() = hello;

@@ -14,6 +14,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -74,6 +75,10 @@ class TrainerHost {
   // The fingerprint in the trainer's hello. Requires: Connect().
   const std::string& data_fingerprint() const { return data_fingerprint_; }
 
+  // The state that a new trainer has kept: its hello. Empty after the first
+  // call. Requires: Connect().
+  v1::TrainerHello TakeStandings() { return std::exchange(standings_, {}); }
+
   // Sends `request` and returns the answer, which is of the same kind.
   //
   // UNAVAILABLE: the trainer is gone, says so, or breaks the protocol; it is
@@ -118,6 +123,7 @@ class TrainerHost {
   std::vector<SharedRegion> regions_;
   uint64_t seq_ = 0;
   std::string data_fingerprint_;
+  v1::TrainerHello standings_;
 
   mutable Mutex mutex_;
   absl::Status lost_ ABSL_GUARDED_BY(mutex_);

@@ -23,11 +23,15 @@ _TEXT_LENGTH_MAX = 1000    # The longest text that is sent, in characters.
 # Fields of each message. A list of one type is a repeated field; a dict is a
 # message; a tuple of one type is a map from texts.
 _TENSOR = {"name": "string", "shape": ["int64"], "element_offset": "int64"}
+_STANDING = {"save_id": "string", "step_count": "int64", "step": "int64",
+             "version": "int64", "lr_scale": "double", "data_shard": "int32",
+             "data_position": "int64"}
 _KINDS: dict[str, dict[str, Any]] = {
     "hello": {"version": "int32", "run_id": "string", "run_uid": "string",
               "island_id": "string", "program_version": "string",
               "fragment_count": "int32", "strict": "bool",
-              "inner_step_count": "int64", "data_fingerprint": "string"},
+              "inner_step_count": "int64", "data_fingerprint": "string",
+              "has_state": "bool", "standings": [_STANDING]},
     "layout": {"fragment": "int32", "element_count": "int64",
                "tensors": [_TENSOR], "last": "bool"},
     "read": {"fragments": ["int32"]},
@@ -36,10 +40,10 @@ _KINDS: dict[str, dict[str, Any]] = {
               "lr_scale": "double", "data_shard": "int32",
               "data_position": "int64", "token_count": "int64",
               "loss": "double", "leave": "bool", "metrics": ("double",),
-              "paused_seconds": "double"},
+              "paused_seconds": "double", "kept_step_count": "int64"},
     "evaluate": {"version": "int64", "loss": "double", "token_count": "int64"},
     "save": {"save_id": "string"},
-    "load": {"save_id": "string"},
+    "load": {"save_id": "string", "keep": "bool"},
     "error": {"code": "string", "reason": "string", "message": "string",
               "hint": "string"},
     "progress": {"step_count": "int64", "token_count": "int64",

@@ -144,7 +144,8 @@ class AtollCallback(transformers.TrainerCallback):
 
     The island begins with the training and ends with it; the run's end stops
     the Trainer. If the run was complete before, the model has the final
-    parameters, and no step is trained. Optimizer, scheduler and the Trainer's position are its state.
+    parameters, and no step is trained. Optimizer and the Trainer's position are
+    its state; its scheduler follows the run's clock.
     The loss is the one that the model returns; a step's tokens are its labels
     other than -100.
 
@@ -188,9 +189,9 @@ class AtollCallback(transformers.TrainerCallback):
         self._hook = model.register_forward_hook(self._losses.add,
                                                  with_kwargs=True)
         self.island = Island(
-            self._address, model=model, **self._options, state={
-                **self._state, "optimizer": optimizer,
-                "scheduler": lr_scheduler, "position": self._position})
+            self._address, model=model, scheduler=lr_scheduler,
+            **self._options, state={**self._state, "optimizer": optimizer,
+                                    "position": self._position})
         self.island.start()
         # Without a batch the Trainer trains no step.
         self._position.is_ended = self.island.ended

@@ -37,6 +37,7 @@ class Peer:
 
     Attributes:
       regions: float32 arrays, one a fragment, after `layout`.
+      kept: What the hello tells about steps that the trainer has kept.
     """
 
     def __init__(self, sock):
@@ -94,6 +95,8 @@ class Peer:
         message = self.receive()
         if message is None:
             raise Gone("before its hello")
+        self.kept = {name: message["hello"].pop(name) for name in (
+            "has_state", "standings") if name in message["hello"]}
         assert message == {"seq": "1", "hello": {"version": 1}}, message
         hello = {"version": 1, "run_id": RUN, "run_uid": UID,
                  "island_id": "kitchen", "program_version": "0.1.0",
