@@ -88,9 +88,7 @@ void RemoteTrainer::MarkWritten(int32_t fragment) {
   places_[fragment] = Place::kRegion;
 }
 
-absl::Status RemoteTrainer::Flush() {
-  before_write_();
-  if (!has_state_) RETURN_IF_ERROR(LoadId(""));
+absl::Status RemoteTrainer::Write() {
   RETURN_IF_ERROR(DropKept());
   v1::TrainerMessage request;
   for (int32_t f = 0; f < static_cast<int32_t>(places_.size()); ++f) {
@@ -99,23 +97,30 @@ absl::Status RemoteTrainer::Flush() {
   if (!request.has_write()) return absl::OkStatus();
   RETURN_IF_ERROR(host_.Ask(request).status());
   for (const int32_t f : request.write().fragments()) places_[f] = Place::kBoth;
+  // The parameters that kept steps have made are gone.
+  auto* const standings = hello_.mutable_standings();
+  standings->erase(std::remove_if(standings->begin(), standings->end(),
+                                  [](const v1::TrainerStanding& standing) {
+                                    return standing.step_count() > 0;
+                                  }),
+                   standings->end());
   return absl::OkStatus();
 }
 
 absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
+  before_write_();
   if (!has_state_) RETURN_IF_ERROR(LoadId(""));
   v1::TrainerMessage message;
   v1::TrainerTrain& train = *message.mutable_train();
   if (kept_.has_value() && BeginsWith(request, kept_->standing)) {
     // The trainer has trained on what would be written now.
-    before_write_();
     train.set_kept_step_count(kept_->standing.step_count());
     const std::string save_id = std::exchange(kept_, std::nullopt)->save_id;
     RETURN_IF_ERROR(SendLoad(save_id, /*keep=*/true));
     LOG(INFO) << "the trainer goes on after " << train.kept_step_count()
               << " of " << request.step_count_max << " steps";
   } else {
-    RETURN_IF_ERROR(Flush());
+    RETURN_IF_ERROR(Write());
   }
   train.set_step(request.step);
   train.set_step_count(request.step_count_max);
@@ -173,8 +178,16 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
   return result;
 }
 
+// After the run's end no state was loaded, and none is needed.
+absl::Status RemoteTrainer::Show() {
+  before_write_();
+  kept_.reset();
+  return Write();
+}
+
 absl::StatusOr<EvaluationResult> RemoteTrainer::Evaluate(int64_t version) {
-  RETURN_IF_ERROR(Flush());
+  before_write_();
+  RETURN_IF_ERROR(Write());
   v1::TrainerMessage request;
   request.mutable_evaluate()->set_version(version);
   ASSIGN_OR_RETURN(const v1::TrainerMessage answer, host_.Ask(request));

@@ -56,7 +56,7 @@ class RemoteTrainer : public IslandTrainer {
   // False before kept steps: the parameters would be overwritten.
   absl::StatusOr<bool> CanEvaluate() override { return !kept_.has_value(); }
   absl::StatusOr<EvaluationResult> Evaluate(int64_t version) override;
-  absl::Status Show() override { return Flush(); }
+  absl::Status Show() override;
   absl::StatusOr<TrainerState> Save(const std::string& save_id) override;
   absl::Status Load(const TrainerState& state) override;
   absl::Status Reset() override;
@@ -81,8 +81,8 @@ class RemoteTrainer : public IslandTrainer {
 
   RemoteTrainer(TrainerHost& host, RunLayout layout, const v1::RunSpec& spec);
 
-  // Gives the trainer its state, if it has none yet, and what was written.
-  absl::Status Flush();
+  // Gives the trainer what was written here.
+  absl::Status Write();
   absl::Status LoadId(const std::string& save_id);
   absl::Status SendLoad(const std::string& save_id, bool keep);
   // Gives kept steps up, if there are any.

@@ -368,16 +368,24 @@ TEST_F(KeptStepsTest, StepsAreNotKeptWhereAnchorsMoveInARound) {
   EXPECT_EQ(Asked("a", kSame), "keep a; write; train after 0");
 }
 
+TEST_F(KeptStepsTest, AWriteBeforeTheLoadDropsThem) {
+  const auto show = [](RemoteTrainer& trainer) {
+    trainer.MarkWritten(0);
+    ASSERT_TRUE(trainer.Show().ok());
+  };
+  EXPECT_EQ(Asked("a", kSame, show), "write; load a; write; train after 0");
+  EXPECT_EQ(Asked("b", kSame, show), "write; keep b; write; train after 0");
+}
+
 TEST_F(KeptStepsTest, NothingIsEvaluatedBeforeKeptSteps) {
   const auto load = [](RemoteTrainer& trainer) {
     EXPECT_TRUE(trainer.CanEvaluate().value());
     ASSERT_TRUE(trainer.Load({.save_id = "a"}).ok());
     EXPECT_FALSE(trainer.CanEvaluate().value());
-    ASSERT_TRUE(trainer.Show().ok());  // Gives the steps up.
+    ASSERT_TRUE(trainer.Show().ok());  // The run has ended.
     EXPECT_TRUE(trainer.CanEvaluate().value());
   };
-  EXPECT_EQ(Asked("b", kSame, load),
-            "load a; load b; write; train after 0");
+  EXPECT_EQ(Asked("b", kSame, load), "load b; write; train after 0");
 }
 
 TEST_F(RemoteTrainerTest, StatesHaveNames) {
