@@ -891,6 +891,7 @@ class SaveTest(IslandCase):
             peer.hello(strict=False)
             peer.layout()
             peer.ask("load", save_id="of-other-ranks")
+            peer.write(0, 0)
             peer.end()
 
         def strict(peer):

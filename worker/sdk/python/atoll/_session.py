@@ -153,6 +153,8 @@ class Session:
         if message.body["step_count"] < 1:
             raise self._refuse("a train of %d steps" %
                                message.body["step_count"])
+        # Kept steps began from the run's parameters.
+        self._has_parameters = True
         return self._trainer.open_train(message.seq, message.body)
 
     def _answer(self, message: Message) -> None:

@@ -232,6 +232,7 @@ class Trainer:
         self.ranks.together(lambda: self._on_write(self._fragments))
 
     def close(self) -> None:
+        self._saver.wait()  # The folder is another process's after that.
         self._store.close()
 
     def _do(self, kind: str, arguments: Any) -> list[Any]:
