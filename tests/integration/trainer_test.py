@@ -150,7 +150,7 @@ class TrainerTest(cluster_module.IntegrationTest):
             self.cluster, values, self.reference(*changes), victim, point,
             lambda armed: self.start(self.cluster, values, armed))
         if victim == "island-1" and not changes:
-            # The trainer outlives its exchange, and goes on where it is.
+            # The trainer outlives its exchange, and continues where it is.
             self.assert_not_rewound(self.cluster)
 
     def assert_not_rewound(self, cluster):

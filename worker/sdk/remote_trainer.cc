@@ -117,7 +117,7 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
     train.set_kept_step_count(kept_->standing.step_count());
     const std::string save_id = std::exchange(kept_, std::nullopt)->save_id;
     RETURN_IF_ERROR(SendLoad(save_id, /*keep=*/true));
-    LOG(INFO) << "the trainer goes on after " << train.kept_step_count()
+    LOG(INFO) << "the trainer continues after " << train.kept_step_count()
               << " of " << request.step_count_max << " steps";
   } else {
     RETURN_IF_ERROR(Write());
@@ -218,13 +218,14 @@ absl::Status RemoteTrainer::Load(const TrainerState& state) {
 absl::Status RemoteTrainer::Reset() { return LoadId(""); }
 
 bool RemoteTrainer::keeps_state() const {
-  return !is_strict_ && !has_state_ && hello_.has_state();
+  return !is_strict_ && hello_.has_state() &&
+         (!has_state_ || kept_.has_value());
 }
 
-// Only the first load of a connection finds a trainer that may go on.
+// Only the first load of a connection finds a trainer with kept steps.
 absl::Status RemoteTrainer::LoadId(const std::string& save_id) {
-  kept_.reset();
   bool keep = keeps_state();
+  kept_.reset();
   if (!has_state_ && hello_.has_state()) {
     for (const v1::TrainerStanding& standing : hello_.standings()) {
       if (is_strict_ && standing.save_id() != save_id) continue;

@@ -1,7 +1,7 @@
 // A trainer in another process, as an IslandTrainer (atoll/v1/trainer.proto).
 //
 // A trainer outlives its exchange. When it connects again it says which steps
-// it has done since which save (TrainerStanding), and goes on from there:
+// it has done since which save (TrainerStanding), and continues from there:
 //
 //   the first Load names such a save,   the trainer keeps the steps, and its
 //   and the first Train repeats them    parameters: nothing is written
@@ -72,10 +72,10 @@ class RemoteTrainer : public IslandTrainer {
     kRegion,   // In the region; the trainer has old ones.
   };
 
-  // Steps that the trainer has kept. Whether the run goes on from them is known
-  // at the next request.
+  // Steps that the trainer has kept. The next request shows whether the run
+  // uses them.
   struct Kept {
-    std::string save_id;  // What the exchange's record names.
+    std::string save_id;  // The one of the exchange's record.
     v1::TrainerStanding standing;
   };
 

@@ -716,7 +716,7 @@ class ReconnectTest(IslandCase):
         return peer.ask("train", step_count="3", kept_step_count="3",
                         **self.TRAIN, **body)
 
-    def test_a_train_goes_on_where_the_exchange_was_lost(self):
+    def test_a_train_continues_where_the_exchange_was_lost(self):
         def first(peer):
             peer.begin(1, 1)
             peer.tell("train", step_count=str(1 << 40), **self.TRAIN)

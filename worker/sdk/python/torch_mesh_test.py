@@ -82,7 +82,7 @@ class Exchange:
     """A strict run with one island: its record names a save."""
 
     def __init__(self, drop_after=None, keeps=False):
-        self._keeps = keeps  # The ranks go on with the steps they have kept.
+        self._keeps = keeps  # The ranks continue after the steps they have kept.
         generator = np.random.default_rng(4)
         self.record = ("", 0, [generator.standard_normal(size).astype("f4")
                                for size in SIZES])

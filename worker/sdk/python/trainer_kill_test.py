@@ -27,7 +27,7 @@ class Exchange:
 
     Its record names a save, as the record of a real one does: it is written
     once the trainer has answered `save`, and is where a restart begins.
-    `keeps`: the trainer goes on with the steps that it has kept.
+    `keeps`: the trainer continues after the steps that it has kept.
     """
 
     def __init__(self, drop_after=None, keeps=False):

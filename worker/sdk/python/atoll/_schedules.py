@@ -11,7 +11,7 @@ from . import _torch
 from .errors import Error
 
 _log = logging.getLogger("atoll")
-# What schedulers change in an optimizer's groups.
+# Schedulers change these values of an optimizer's groups.
 _CHANGED = ("lr", "initial_lr", "max_lr", "min_lr", "momentum", "betas",
             "base_momentum", "max_momentum")
 _STEPS_TOLD = 100_000  # More at once take seconds.
@@ -102,7 +102,7 @@ class Schedules:
             _log.warning("moves the schedulers by %d steps, which may take a "
                          "while", clock - begin)
         with warnings.catch_warnings():
-            # Of a step before the optimizer's first.
+            # A warning tells of steps before the optimizer's first.
             warnings.simplefilter("ignore")
             for _ in range(clock - begin):
                 for scheduler in self._schedulers:

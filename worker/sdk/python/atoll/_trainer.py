@@ -49,7 +49,7 @@ class Trainer:
         self._fragments: list[int] = []  # The regions', once bound.
         self._saved_at: float | None = None
         self._asked_at: float | None = None  # For the newest save.
-        self._write_s: float | None = None   # Of it, on the slowest rank.
+        self._write_s: float | None = None   # Its time, on the slowest rank.
         self._answered = ""  # The newest answer to a `save` or a `load`.
         # The steps since the newest `write` or `load`, on this rank.
         self._trains: list[OpenTrain] = []
@@ -81,7 +81,7 @@ class Trainer:
         self._ask("renew")
 
     def hello(self) -> dict[str, Any]:
-        """What the hello tells about kept steps; empty at the start."""
+        """Fields of the hello about kept steps; empty at the start."""
         if not self._has_state:
             return {}
         standings = []
@@ -159,7 +159,7 @@ class Trainer:
         `is_again`: a new exchange asks, and the loop has gone on meanwhile.
 
         Error NO_SUCH_STATE: a rank of a strict run lacks it. CANNOT_REWIND: an
-        object in `state` keeps its position while the loop goes on.
+        object in `state` keeps its position while the loop continues.
         """
         if keep:
             if self._is_saved and save_id == self._answered:
@@ -296,7 +296,7 @@ class Trainer:
             raise Error("the run goes back to the save %r, and state[%r] cannot "
                         "while the loop reads from it" % (save_id, fixed),
                         reason="CANNOT_REWIND", code="UNAVAILABLE",
-                        hint="Start the program again: it goes on from there.")
+                        hint="Start the program again: it continues there.")
         self._trains = []
         self.is_restored = True
         self._state.restore(self._store.load(

@@ -84,7 +84,7 @@ class Island:
     save. So `state` must hold everything that decides the next step and is not
     a parameter: the optimizer, and the position in the data. torch's DataLoader
     has no state; torchdata's StatefulDataLoader has. A program whose exchange
-    is lost keeps its state, and goes on from where it is.
+    is lost keeps its state, and continues from where it is.
 
     Learning rates follow the run's clock, which no death takes back: give the
     schedulers to `scheduler`, and call their `step` after each step of the
