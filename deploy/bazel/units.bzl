@@ -1318,7 +1318,7 @@ UNITS = {
         "save_set_test": "//base/codec //base/io //base/io/testing:fake_file_system //base/io:forwarding_file_system //base/layout //proto:run_proto :save_set",
     },
     "worker/sdk": {
-        "remote_trainer": "//base/layout //base/layout:trainer_metrics //base/layout:weight_unit //base/status //base/status:not_finite //proto:run_proto //proto:trainer_proto //worker/island:island_trainer :trainer_host",
+        "remote_trainer": "//base/layout //base/layout:schedule //base/layout:trainer_metrics //base/layout:weight_unit //base/obs:log //base/status //base/status:not_finite //proto:run_proto //proto:trainer_proto //worker/island:island_trainer :trainer_host",
         "remote_trainer_test": "//base/layout //base/status:refusal //worker/island/group:island_group :remote_trainer @protobuf",
         "trainer_host": "//base/layout //base/layout:weight_unit //base/net:packet_socket //base/net:socket //base/obs:log //base/status //base/status:refusal //base/sync:mutex //base/time:clock //proto:run_proto //proto:trainer_proto //worker/island/group:island_group @protobuf",
     },

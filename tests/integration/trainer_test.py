@@ -349,6 +349,14 @@ class TrainerTest(cluster_module.IntegrationTest):
         self.assert_a_death_changes_no_bit(
             self.cluster, values, self.reference(*changes), victim, point,
             lambda armed: self.start(self.cluster, values, armed))
+        if victim == "island-1" and not changes:
+            # The trainer outlives its exchange, and continues where it is.
+            self.assert_not_rewound(self.cluster)
+
+    def assert_not_rewound(self, cluster):
+        trainer = cluster.processes["trainer-of-island-1"]
+        self.assertEqual(trainer.wait(), 0, trainer.tail())
+        self.assertIn("rewound 0\n", trainer.tail())
 
     def test_it_trains(self):
         self.reference()
@@ -475,6 +483,18 @@ class TrainerTest(cluster_module.IntegrationTest):
             return island.state == _LEFT
 
         wait.until("island-1 has left", has_left)
+
+    def test_an_elastic_run_loses_an_exchange_and_rewinds_no_trainer(self):
+        values = self.run_values(run_file.ELASTIC, {
+            "schedule": {"round_count": 30}})
+        self.start(self.cluster, values)
+        for commits in (3, 9):
+            self.cluster.wait_commits(commits)
+            self.cluster.kill("island-1")
+            self.cluster.wait_commits(commits + 3)  # The rounds move on.
+            self.cluster.restart("island-1")
+        self.cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_not_rewound(self.cluster)
 
     def test_an_elastic_run_loses_a_trainer_and_takes_it_back(self):
         values = self.run_values(STREAMING, run_file.ELASTIC, {

@@ -522,7 +522,11 @@ void IslandRunner::Trained(const Action& action, const PartResult& result) {
   }
   hindrance_.clear();
   if (!step.index_digest.empty()) index_digest_ = step.index_digest;
-  step_speed_.Add(step.token_count, absl::ToDoubleSeconds(step.end - step.begin));
+  const int64_t timed = step.step_count - step.kept_step_count;
+  if (timed > 0) {
+    step_speed_.Add(step.token_count * timed / step.step_count,
+                    absl::ToDoubleSeconds(step.end - step.begin));
+  }
   progress_.tokens_per_second = step_speed_.tokens_per_second();
   progress_.step = action.step + step.step_count;
   progress_.token_count += step.token_count;

@@ -284,8 +284,9 @@ absl::Status IslandState::StepAnchorsToLocal() {
 }
 
 absl::Status IslandState::Reset(bool warm_up) {
+  const bool is_kept = trainer_->keeps_state();
   RETURN_IF_ERROR(trainer_->Reset());
-  restart_step_count_ = warm_up ? 0 : -1;
+  restart_step_count_ = warm_up && !is_kept ? 0 : -1;
   return absl::OkStatus();
 }
 

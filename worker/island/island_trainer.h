@@ -40,6 +40,9 @@ struct StepRequest {
 
 struct StepResult {
   int64_t step_count = 1;    // Steps taken.
+  // The first of them, which the trainer had done before this request: they
+  // have no part in the time.
+  int64_t kept_step_count = 0;
   float loss = 0;            // Mean of the steps, nats a token, before updates.
   double gradient_norm = 0;  // Before clipping, of the last step; 0: unknown.
   int64_t token_count = 0;
@@ -131,6 +134,10 @@ class IslandTrainer {
   virtual absl::Status Load(const TrainerState& state) = 0;
   // Collective. Goes back to the first state.
   virtual absl::Status Reset() = 0;
+
+  // True if the next Load or Reset leaves the state as it is: the trainer has
+  // outlived its exchange, and the run's result may depend on time.
+  virtual bool keeps_state() const { return false; }
 
   // Returns how long a trainer in another process has owed an answer and said
   // nothing. Thread-safe.

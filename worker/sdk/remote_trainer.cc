@@ -7,13 +7,39 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/layout/fragment_schedule.h"
 #include "base/layout/trainer_metrics.h"
 #include "base/layout/weight_unit.h"
+#include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/not_finite.h"
 #include "base/status/status_macros.h"
 
 namespace atl::worker {
+namespace {
+
+// The request begins with the steps that the trainer has kept.
+bool BeginsWith(const StepRequest& request,
+                const v1::TrainerStanding& standing) {
+  return standing.step() == request.step &&
+         standing.step_count() <= request.step_count_max &&
+         standing.version() == request.version &&
+         standing.lr_scale() == request.learning_rate_factor &&
+         standing.data_shard() == request.data_shard &&
+         standing.data_position() == request.data_position;
+}
+
+}  // namespace
+
+RemoteTrainer::RemoteTrainer(TrainerHost& host, RunLayout layout,
+                             const v1::RunSpec& spec)
+    : host_(host),
+      layout_(std::move(layout)),
+      unit_of_run_(WeightUnitOf(spec.weight_unit())),
+      places_(layout_.fragment_count(), Place::kTrainer),
+      is_strict_(spec.schedule().timing() == v1::TIMING_STRICT),
+      is_in_rounds_(!IsStreaming(spec.schedule()) &&
+                    (is_strict_ || spec.schedule().max_staleness() == 0)) {}
 
 absl::StatusOr<std::unique_ptr<RemoteTrainer>> RemoteTrainer::Create(
     TrainerHost& host, const v1::TrainerHello& hello, const v1::RunSpec& spec,
@@ -25,10 +51,10 @@ absl::StatusOr<std::unique_ptr<RemoteTrainer>> RemoteTrainer::Create(
   }
   ASSIGN_OR_RETURN(RunLayout layout, RunLayout::Create(spec.layout()));
   auto trainer = std::unique_ptr<RemoteTrainer>(
-      new RemoteTrainer(host, std::move(layout),
-                        WeightUnitOf(spec.weight_unit())));
+      new RemoteTrainer(host, std::move(layout), spec));
   RETURN_IF_ERROR(host.Connect(hello, spec.layout(), trainer->layout_, join,
                                std::move(stop), give_up));
+  trainer->hello_ = host.TakeStandings();
   return trainer;
 }
 
@@ -54,6 +80,7 @@ absl::Status RemoteTrainer::Acquire(absl::Span<const int32_t> fragments,
     if (places_[f] == Place::kTrainer) request.mutable_read()->add_fragments(f);
   }
   if (!request.has_read()) return absl::OkStatus();
+  RETURN_IF_ERROR(DropKept());
   RETURN_IF_ERROR(host_.Ask(request).status());
   for (const int32_t f : request.read().fragments()) places_[f] = Place::kBoth;
   return absl::OkStatus();
@@ -69,9 +96,8 @@ void RemoteTrainer::MarkWritten(int32_t fragment) {
   places_[fragment] = Place::kRegion;
 }
 
-absl::Status RemoteTrainer::Flush() {
-  before_write_();
-  if (!has_state_) RETURN_IF_ERROR(LoadId(""));
+absl::Status RemoteTrainer::Write() {
+  RETURN_IF_ERROR(DropKept());
   v1::TrainerMessage request;
   for (int32_t f = 0; f < static_cast<int32_t>(places_.size()); ++f) {
     if (places_[f] == Place::kRegion) request.mutable_write()->add_fragments(f);
@@ -79,13 +105,31 @@ absl::Status RemoteTrainer::Flush() {
   if (!request.has_write()) return absl::OkStatus();
   RETURN_IF_ERROR(host_.Ask(request).status());
   for (const int32_t f : request.write().fragments()) places_[f] = Place::kBoth;
+  // The parameters that kept steps have made are gone.
+  auto* const standings = hello_.mutable_standings();
+  standings->erase(std::remove_if(standings->begin(), standings->end(),
+                                  [](const v1::TrainerStanding& standing) {
+                                    return standing.step_count() > 0;
+                                  }),
+                   standings->end());
   return absl::OkStatus();
 }
 
 absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
-  RETURN_IF_ERROR(Flush());
+  before_write_();
+  if (!has_state_) RETURN_IF_ERROR(LoadId(""));
   v1::TrainerMessage message;
   v1::TrainerTrain& train = *message.mutable_train();
+  if (kept_.has_value() && BeginsWith(request, kept_->standing)) {
+    // The trainer has trained on what would be written now.
+    train.set_kept_step_count(kept_->standing.step_count());
+    const std::string save_id = std::exchange(kept_, std::nullopt)->save_id;
+    RETURN_IF_ERROR(SendLoad(save_id, /*keep=*/true));
+    LOG(INFO) << "the trainer continues after " << train.kept_step_count()
+              << " of " << request.step_count_max << " steps";
+  } else {
+    RETURN_IF_ERROR(Write());
+  }
   train.set_step(request.step);
   train.set_step_count(request.step_count_max);
   train.set_version(request.version);
@@ -130,7 +174,13 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
     }
     result.metrics[name] = value;
   }
+  if (done.step_count() < train.kept_step_count()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the trainer says that it took ", done.step_count(),
+        " steps; it had kept ", train.kept_step_count(), " of them"));
+  }
   result.step_count = done.step_count();
+  result.kept_step_count = train.kept_step_count();
   result.loss = static_cast<float>(done.loss());
   result.token_count = weight_unit() == v1::WEIGHT_UNIT_STEPS
                            ? done.step_count()
@@ -140,8 +190,16 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
   return result;
 }
 
+// After the run's end no state was loaded, and none is needed.
+absl::Status RemoteTrainer::Show() {
+  before_write_();
+  kept_.reset();
+  return Write();
+}
+
 absl::StatusOr<EvaluationResult> RemoteTrainer::Evaluate(int64_t version) {
-  RETURN_IF_ERROR(Flush());
+  before_write_();
+  RETURN_IF_ERROR(Write());
   v1::TrainerMessage request;
   request.mutable_evaluate()->set_version(version);
   ASSIGN_OR_RETURN(const v1::TrainerMessage answer, host_.Ask(request));
@@ -155,6 +213,7 @@ absl::StatusOr<EvaluationResult> RemoteTrainer::Evaluate(int64_t version) {
 }
 
 absl::StatusOr<TrainerState> RemoteTrainer::Save(const std::string& save_id) {
+  RETURN_IF_ERROR(DropKept());
   v1::TrainerMessage request;
   request.mutable_save()->set_save_id(save_id);
   ASSIGN_OR_RETURN(const v1::TrainerMessage answer, host_.Ask(request));
@@ -170,12 +229,41 @@ absl::Status RemoteTrainer::Load(const TrainerState& state) {
 
 absl::Status RemoteTrainer::Reset() { return LoadId(""); }
 
+bool RemoteTrainer::keeps_state() const {
+  return !is_strict_ && hello_.has_state() &&
+         (!has_state_ || kept_.has_value());
+}
+
+// Only the first load of a connection finds a trainer with kept steps.
 absl::Status RemoteTrainer::LoadId(const std::string& save_id) {
-  v1::TrainerMessage request;
-  request.mutable_load()->set_save_id(save_id);
-  RETURN_IF_ERROR(host_.Ask(request).status());
+  bool keep = keeps_state();
+  kept_.reset();
+  if (!has_state_ && hello_.has_state()) {
+    for (const v1::TrainerStanding& standing : hello_.standings()) {
+      if (is_strict_ && standing.save_id() != save_id) continue;
+      if (standing.step_count() == 0) {
+        keep = true;
+      } else if (is_in_rounds_) {
+        kept_ = Kept{save_id, standing};
+      }
+    }
+  }
+  if (!kept_.has_value()) RETURN_IF_ERROR(SendLoad(save_id, keep));
   has_state_ = true;
   return absl::OkStatus();
+}
+
+absl::Status RemoteTrainer::DropKept() {
+  if (!kept_.has_value()) return absl::OkStatus();
+  const std::string save_id = std::exchange(kept_, std::nullopt)->save_id;
+  return SendLoad(save_id, /*keep=*/!is_strict_);
+}
+
+absl::Status RemoteTrainer::SendLoad(const std::string& save_id, bool keep) {
+  v1::TrainerMessage request;
+  request.mutable_load()->set_save_id(save_id);
+  request.mutable_load()->set_keep(keep);
+  return host_.Ask(request).status();
 }
 
 }  // namespace atl::worker

@@ -1,10 +1,23 @@
 // A trainer in another process, as an IslandTrainer (atoll/v1/trainer.proto).
+//
+// A trainer outlives its exchange. When it connects again it says which steps
+// it has done since which save (TrainerStanding), and continues from there:
+//
+//   the first Load names such a save,   the trainer keeps the steps, and its
+//   and the first Train repeats them    parameters: nothing is written
+//   only the save fits                  it keeps its state; parameters are
+//                                       written
+//   nothing fits, strict run            it goes back to the save, as the run's
+//                                       bits need
+//   nothing fits, elastic run           it keeps its state; parameters are
+//                                       written
 
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -44,11 +57,14 @@ class RemoteTrainer : public IslandTrainer {
   void MarkWritten(int32_t fragment) override;
   absl::StatusOr<StepResult> Train(const StepRequest& request) override;
   void Interrupt(bool at_once) override { host_.Interrupt(at_once); }
+  // False before kept steps: the parameters would be overwritten.
+  absl::StatusOr<bool> CanEvaluate() override { return !kept_.has_value(); }
   absl::StatusOr<EvaluationResult> Evaluate(int64_t version) override;
-  absl::Status Show() override { return Flush(); }
+  absl::Status Show() override;
   absl::StatusOr<TrainerState> Save(const std::string& save_id) override;
   absl::Status Load(const TrainerState& state) override;
   absl::Status Reset() override;
+  bool keeps_state() const override;
   absl::Duration silence() const override { return host_.silence(); }
   absl::Status lost() const override { return host_.lost(); }
 
@@ -60,22 +76,33 @@ class RemoteTrainer : public IslandTrainer {
     kRegion,   // In the region; the trainer has old ones.
   };
 
-  RemoteTrainer(TrainerHost& host, RunLayout layout, v1::WeightUnit unit)
-      : host_(host),
-        layout_(std::move(layout)),
-        unit_of_run_(unit),
-        places_(layout_.fragment_count(), Place::kTrainer) {}
+  // Steps that the trainer has kept. The next request shows whether the run
+  // uses them.
+  struct Kept {
+    std::string save_id;  // The one of the exchange's record.
+    v1::TrainerStanding standing;
+  };
 
-  // Gives the trainer its state, if it has none yet, and what was written.
-  absl::Status Flush();
+  RemoteTrainer(TrainerHost& host, RunLayout layout, const v1::RunSpec& spec);
+
+  // Gives the trainer what was written here.
+  absl::Status Write();
   absl::Status LoadId(const std::string& save_id);
+  absl::Status SendLoad(const std::string& save_id, bool keep);
+  // Gives kept steps up, if there are any.
+  absl::Status DropKept();
 
   TrainerHost& host_;
   const RunLayout layout_;
   const v1::WeightUnit unit_of_run_;
   std::function<void()> before_write_ = [] {};
   std::vector<Place> places_;
+  const bool is_strict_;
+  // Each round begins from one cut, which its version and position name.
+  const bool is_in_rounds_;
+  v1::TrainerHello hello_;  // The trainer's: what it has kept.
   bool has_state_ = false;  // The trainer was told which state to have.
+  std::optional<Kept> kept_;
 };
 
 }  // namespace atl::worker

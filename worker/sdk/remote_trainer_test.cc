@@ -98,9 +98,9 @@ class FakeTrainer {
     Say(text);
   }
 
-  void Handshake(
-      const std::string& said = R"({"seq":"1","hello":{"version":1}})") {
-    Say(said);
+  // `fields`: more of the hello's, each after a comma.
+  void Handshake(const std::string& fields = "") {
+    Say(absl::StrCat(R"({"seq":"1","hello":{"version":1)", fields, "}}"));
     hello = Hear().hello();
     for (int left = hello.fragment_count(); left > 0;) {
       const v1::TrainerMessage message = Hear();
@@ -271,6 +271,132 @@ TEST_F(RemoteTrainerTest, ValuesTravelThroughSharedMemory) {
         // The region has it already: asks no more.
         EXPECT_TRUE((*trainer)->Acquire({1}, LocalAccess::kRead).ok());
       });
+}
+
+// A trainer that has kept 2 steps since the save "a", and then saved "b".
+constexpr char kKept[] =
+    R"(,"has_state":true,"standings":[{"save_id":"b"},{"save_id":"a",)"
+    R"("step_count":"2","step":"6","version":"3","lr_scale":1,)"
+    R"("data_shard":1,"data_position":"40"}])";
+const StepRequest kSame = {.step = 6,
+                           .step_count_max = 4,
+                           .version = 3,
+                           .data_shard = 1,
+                           .data_position = 40};
+
+class KeptStepsTest : public RemoteTrainerTest {
+ protected:
+  KeptStepsTest() { spec_.mutable_schedule()->set_timing(v1::TIMING_STRICT); }
+
+  // What the trainer is asked between its hello and a train of `request`.
+  std::string Asked(const std::string& save_id, const StepRequest& request,
+                    const std::function<void(RemoteTrainer&)>& before = {}) {
+    std::string asked;
+    Together(
+        [&](FakeTrainer& trainer) {
+          trainer.Handshake(kKept);
+          while (true) {
+            v1::TrainerMessage message = trainer.Hear();
+            if (message.has_end()) return;
+            ASSERT_NE(message.kind_case(), v1::TrainerMessage::KIND_NOT_SET);
+            if (message.has_load()) {
+              absl::StrAppend(&asked, message.load().keep() ? "keep " : "load ",
+                              message.load().save_id(), "; ");
+            } else if (message.has_train()) {
+              absl::StrAppend(&asked, "train after ",
+                              message.train().kept_step_count());
+              message.mutable_train()->set_loss(1);
+            } else {
+              absl::StrAppend(&asked, message.has_write() ? "write; " : "?; ");
+            }
+            trainer.Answer(message);
+          }
+        },
+        [&] {
+          const auto trainer = Create();
+          ASSERT_TRUE(trainer.ok()) << trainer.status();
+          if (before) before(**trainer);
+          ASSERT_TRUE((*trainer)->Load({.save_id = save_id}).ok());
+          ASSERT_TRUE((*trainer)->Acquire({0, 1}, LocalAccess::kReplace).ok());
+          for (const int32_t f : {0, 1}) (*trainer)->MarkWritten(f);
+          const auto step = (*trainer)->Train(request);
+          ASSERT_TRUE(step.ok()) << step.status();
+          kept_step_count_ = step->kept_step_count;
+          host_->End(absl::OkStatus());
+        });
+    return asked;
+  }
+
+  int64_t kept_step_count_ = 0;
+};
+
+TEST_F(KeptStepsTest, TheSameTrainGoesOnWithoutALoadAndAWrite) {
+  EXPECT_EQ(Asked("a", kSame), "keep a; train after 2");
+  EXPECT_EQ(kept_step_count_, 2);
+}
+
+TEST_F(KeptStepsTest, ASaveThatIsTheStateIsNotLoaded) {
+  EXPECT_EQ(Asked("b", kSame), "keep b; write; train after 0");
+  EXPECT_EQ(kept_step_count_, 0);
+}
+
+TEST_F(KeptStepsTest, AStrictRunGoesBackIfNothingFits) {
+  EXPECT_EQ(Asked("c", kSame), "load c; write; train after 0");
+  for (const StepRequest& other :
+       {StepRequest{7, 4, 1.0, 3, 1, 40}, StepRequest{6, 1, 1.0, 3, 1, 40},
+        StepRequest{6, 4, 0.5, 3, 1, 40}, StepRequest{6, 4, 1.0, 4, 1, 40},
+        StepRequest{6, 4, 1.0, 3, 0, 40}, StepRequest{6, 4, 1.0, 3, 1, 48}}) {
+    EXPECT_EQ(Asked("a", other), "load a; write; train after 0");
+  }
+}
+
+TEST_F(KeptStepsTest, AnElasticRunKeepsTheStateOfALiveTrainer) {
+  spec_.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
+  EXPECT_EQ(Asked("c", kSame), "keep c; train after 2");
+  EXPECT_EQ(Asked("", {.step = 8, .step_count_max = 4}),
+            "keep ; write; train after 0");
+}
+
+TEST_F(KeptStepsTest, OnlyTheFirstLoadOfAConnectionIsKept) {
+  spec_.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
+  const auto reset = [](RemoteTrainer& trainer) {
+    EXPECT_TRUE(trainer.keeps_state());
+    ASSERT_TRUE(trainer.Reset().ok());
+    ASSERT_TRUE(trainer.Acquire({0}, LocalAccess::kRead).ok());
+    EXPECT_FALSE(trainer.keeps_state());
+  };
+  EXPECT_EQ(Asked("c", kSame, reset),
+            "keep ; ?; load c; write; train after 0");
+}
+
+TEST_F(KeptStepsTest, StepsAreNotKeptWhereAnchorsMoveInARound) {
+  v1::ScheduleSpec& schedule = *spec_.mutable_schedule();
+  schedule.set_timing(v1::TIMING_ELASTIC);
+  schedule.set_max_staleness(4);
+  EXPECT_EQ(Asked("a", kSame), "keep a; write; train after 0");
+  schedule.set_max_staleness(0);
+  schedule.set_overlap_step_count(2);
+  EXPECT_EQ(Asked("a", kSame), "keep a; write; train after 0");
+}
+
+TEST_F(KeptStepsTest, AWriteBeforeTheLoadDropsThem) {
+  const auto show = [](RemoteTrainer& trainer) {
+    trainer.MarkWritten(0);
+    ASSERT_TRUE(trainer.Show().ok());
+  };
+  EXPECT_EQ(Asked("a", kSame, show), "write; load a; write; train after 0");
+  EXPECT_EQ(Asked("b", kSame, show), "write; keep b; write; train after 0");
+}
+
+TEST_F(KeptStepsTest, NothingIsEvaluatedBeforeKeptSteps) {
+  const auto load = [](RemoteTrainer& trainer) {
+    EXPECT_TRUE(trainer.CanEvaluate().value());
+    ASSERT_TRUE(trainer.Load({.save_id = "a"}).ok());
+    EXPECT_FALSE(trainer.CanEvaluate().value());
+    ASSERT_TRUE(trainer.Show().ok());  // The run has ended.
+    EXPECT_TRUE(trainer.CanEvaluate().value());
+  };
+  EXPECT_EQ(Asked("b", kSame, load), "load b; write; train after 0");
 }
 
 TEST_F(RemoteTrainerTest, StatesHaveNames) {
@@ -590,8 +716,7 @@ TEST_F(RemoteTrainerTest, InARunByStepsEachStepCountsOne) {
   spec_.set_weight_unit(v1::WEIGHT_UNIT_STEPS);
   Together(
       [&](FakeTrainer& trainer) {
-        trainer.Start(R"({"seq":"1","hello":{"version":1,)"
-                      R"("weight_unit":"any"}})");
+        trainer.Start(R"(,"weight_unit":"any")");
         const v1::TrainerMessage train = trainer.Hear();
         trainer.Say(absl::StrCat(
             R"({"seq":)", train.seq(),

@@ -267,6 +267,7 @@ absl::Status TrainerHost::Greet(const v1::TrainerHello& hello,
   data_fingerprint_ = first.hello().data_fingerprint();
   ASSIGN_OR_RETURN(weight_unit_, ToUnit(first.hello().weight_unit()));
   frozen_digest_ = first.hello().frozen_digest();
+  standings_ = first.hello();
   v1::TrainerMessage answer;
   answer.set_seq(first.seq());
   *answer.mutable_hello() = hello;

@@ -17,6 +17,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -90,6 +91,10 @@ class TrainerHost {
   // The digest of what is frozen in the trainer's hello.
   const std::string& frozen_digest() const { return frozen_digest_; }
 
+  // The state that a new trainer has kept: its hello. Empty after the first
+  // call. Requires: Connect().
+  v1::TrainerHello TakeStandings() { return std::exchange(standings_, {}); }
+
   // Sends `request` and returns the answer, which is of the same kind.
   //
   // UNAVAILABLE: the trainer is gone, says so, or breaks the protocol; it is
@@ -142,6 +147,7 @@ class TrainerHost {
   std::string data_fingerprint_;
   v1::WeightUnit weight_unit_ = v1::WEIGHT_UNIT_TOKENS;
   std::string frozen_digest_;
+  v1::TrainerHello standings_;
 
   mutable Mutex mutex_;
   std::deque<std::string> notices_ ABSL_GUARDED_BY(mutex_);

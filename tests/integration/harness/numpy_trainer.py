@@ -57,6 +57,7 @@ class Momentum:
         self.values = {"weights": numpy.zeros((INPUTS, OUTPUTS), "f4"),
                        "bias": numpy.zeros(OUTPUTS, "f4")}
         self.position = 0
+        self.rewound = 0  # Steps that a restore has taken back.
 
     def step(self, arrays, gradients, rate):
         for name, gradient in gradients.items():
@@ -71,6 +72,7 @@ class Momentum:
 
     def load_state_dict(self, state):
         self._death.hit("load")
+        self.rewound += self.position - state["position"]
         self.values = {k: v.copy() for k, v in state["values"].items()}
         self.position = state["position"]
 
@@ -163,6 +165,7 @@ def main():
         values = b"".join(island.arrays[t["name"]].tobytes()
                           for t in TENSORS["tensors"])
         print("final", hashlib.sha256(values).hexdigest(), flush=True)
+        print("rewound", optimizer.rewound, flush=True)
 
 
 if __name__ == "__main__":

@@ -222,6 +222,21 @@ class ScheduleTest(cases.unittest.TestCase):
                              "inner": {"warmup_step_count": "0"}})
         self.assertEqual(schedule.learning_rate(spec, 10 ** 6), 2.0)
 
+    def test_a_model_of_ones_own_has_its_rate_from_the_caller(self):
+        spec = merged(SPEC, {
+            "schedule": {"round_count": "1", "inner_step_count": "24"},
+            "model": {"sequence_length": 1}})
+        # As the coordinator tells it.
+        spec["inner"] = {"batch_size": "1", "warmup_step_count": "4",
+                         "learning_rate": 0, "final_learning_rate_fraction": 0}
+        for clock, rate in ((0, 0.5), (4, 2.0), (14, 1.0), (24, 0.0)):
+            self.assertAlmostEqual(schedule.learning_rate(
+                spec, clock, peak=2.0), rate, places=12)
+        self.assertAlmostEqual(schedule.learning_rate(
+            spec, 24, peak=2.0, final_fraction=0.1), 0.2, places=12)
+        with self.assertRaisesRegex(atoll.Error, "Give peak"):
+            schedule.learning_rate(spec, 4)
+
 
 if __name__ == "__main__":
     cases.main()

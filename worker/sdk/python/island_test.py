@@ -20,6 +20,7 @@ import numpy as np  # noqa: E402
 
 import atoll  # noqa: E402
 from atoll import _news as news_module  # noqa: E402
+from atoll import _saver as saver_module  # noqa: E402
 from atoll import _store as store_module  # noqa: E402
 from atoll import _trainer as trainer_module  # noqa: E402
 from atoll import island as island_module  # noqa: E402
@@ -783,6 +784,161 @@ class ReconnectTest(IslandCase):
                     break
         self.assertEqual(seen, [1, 2, 3, 4, 5, 3])
 
+    def kept(self, last, saves=(), steps=3, **options):
+        """Trains a round, saves, loses the exchange, and plays `last`.
+
+        Returns the numbers that the loop has read, and the island.
+        """
+        def first(peer):
+            peer.begin(1, 1, **options)
+            peer.train(3, step=6, version="2", data_position="9", data_shard=1)
+            for save_id in saves:
+                peer.ask("save", save_id=save_id)
+
+        loader, seen = Loader(), []
+        with self.exchange(first, last), self.island(
+                state={"loader": loader}) as island:
+            while True:
+                seen.append(loader.next())
+                island.arrays["v"][...] += 1
+                if not island.step(loss=seen[-1], tokens=2):
+                    break
+        self.assertEqual(seen, list(range(1, steps + 1)))
+        return island
+
+    TRAIN = {"step": "6", "version": "2", "lr_scale": 1.0, "data_shard": 1,
+             "data_position": "9"}
+
+    def ask_again(self, peer, **body):
+        return peer.ask("train", step_count="3", kept_step_count="3",
+                        **self.TRAIN, **body)
+
+    def test_a_train_continues_where_the_exchange_was_lost(self):
+        def first(peer):
+            peer.begin(1, 1)
+            peer.tell("train", step_count=str(1 << 40), **self.TRAIN)
+
+        def second(peer):
+            peer.hello()
+            standing, = peer.kept["standings"]
+            self.assertTrue(peer.kept["has_state"])
+            count = int(standing.pop("step_count"))
+            self.assertGreater(count, 0)
+            self.assertEqual(standing, {"save_id": "", **self.TRAIN})
+            peer.layout()
+            peer.ask("load", save_id="", keep=True)
+            answer = peer.ask("train", step_count=str(count + 2),
+                              kept_step_count=str(count), **self.TRAIN)
+            self.assertEqual(answer, {
+                "step_count": str(count + 2), "token_count": str(2 * count + 4),
+                "loss": (count + 3) / 2})
+            np.testing.assert_array_equal(peer.read()[1], [count + 3] * 4)
+            peer.end()
+
+        loader, seen = Loader(), []
+        with self.exchange(first, second), self.island(
+                state={"loader": loader}) as island:
+            while True:
+                seen.append(loader.next())
+                self.assertEqual(island.clock, 6 + len(seen) - 1)
+                island.arrays["v"][...] += 1
+                if not island.step(loss=seen[-1], tokens=2):
+                    break
+        self.assertEqual(seen, list(range(1, len(seen) + 1)))
+
+    def test_a_train_that_was_answered_is_answered_again(self):
+        def last(peer):
+            peer.hello()
+            self.assertEqual(peer.kept["standings"], [
+                {"save_id": "", "step_count": "3", **self.TRAIN}])
+            peer.layout()
+            peer.ask("load", save_id="", keep=True)
+            self.assertEqual(self.ask_again(peer), {
+                "step_count": "3", "token_count": "6", "loss": 2.0})
+            np.testing.assert_array_equal(peer.read()[1], [4] * 4)
+            self.assertEqual(peer.ask("save", save_id="a"), {"save_id": "a"})
+            peer.end()
+
+        self.kept(last)
+
+    def test_a_record_before_or_after_the_save_fits(self):
+        def before(peer):
+            peer.hello()
+            self.assertEqual(peer.kept["standings"], [
+                {"save_id": "a", "step_count": "0"},
+                {"save_id": "", "step_count": "3", **self.TRAIN}])
+            peer.layout()
+            peer.ask("load", save_id="", keep=True)
+            self.assertEqual(self.ask_again(peer)["step_count"], "3")
+            np.testing.assert_array_equal(peer.read()[1], [4] * 4)
+            peer.ask("save", save_id="a")
+            peer.end()
+
+        def after(peer):
+            peer.hello()
+            peer.layout()
+            peer.ask("load", save_id="a", keep=True)
+            peer.write(0, 7)
+            self.assertEqual(peer.train(1)["step_count"], "1")
+            np.testing.assert_array_equal(peer.read()[1], [8] * 4)
+            peer.end()
+
+        self.kept(before, ["a"])
+        self.assertIn("a", os.listdir(self.path("work", "states")))
+        self.socket = os.environ["ATOLL_SOCKET"] = self.path("other")
+        os.rename(self.path("work"), self.path("done"))
+        self.kept(after, ["a"], steps=4)
+
+    def test_an_elastic_run_that_moved_on_keeps_the_state(self):
+        def last(peer):
+            peer.hello(strict=False)
+            peer.layout()
+            peer.ask("load", save_id="", keep=True)
+            peer.write(0, 7)
+            peer.train(2, step=60, version="20")
+            np.testing.assert_array_equal(peer.read()[1], [9] * 4)
+            peer.end()
+
+        self.kept(last, steps=5, strict=False)
+
+    def test_other_kept_steps_than_the_trainer_has_are_an_error(self):
+        def last(peer):
+            peer.hello()
+            peer.layout()
+            peer.ask("load", save_id="", keep=True)
+            peer.tell("train", step_count="4", kept_step_count="2",
+                      **self.TRAIN)
+            self.assertIn("counts 2 kept steps, and here are 3",
+                          peer.wait_for_close()[0]["error"]["message"])
+
+        with self.assertRaisesRegex(atoll.Error, "kept steps"):
+            self.kept(last)
+
+    def test_a_loader_that_cannot_go_back_asks_for_a_new_start(self):
+        class StatefulDataLoader(Loader):
+            pass
+
+        def first(peer):
+            peer.begin()
+            peer.train(1)
+            peer.ask("save", save_id="a")
+            peer.write(0, 0)
+            peer.train(1)
+
+        def second(peer):
+            peer.hello()
+            peer.layout()
+            peer.tell("load", save_id="a")
+            error = peer.wait_for_close()[0]["error"]
+            self.assertEqual((error["code"], error["reason"]),
+                             ("UNAVAILABLE", "CANNOT_REWIND"))
+
+        with self.exchange(first, second), self.assertRaisesRegex(
+                atoll.Error, "Start the program again"), self.island(
+                    state={"loader": StatefulDataLoader()}) as island:
+            while island.step():
+                pass
+
     def test_another_layout_or_run_is_refused(self):
         def first(peer):
             peer.begin()
@@ -827,10 +983,35 @@ class SaveTest(IslandCase):
         with self.exchange(script), self.island():
             pass
 
-    def elastic(self, *saves, save=store_module.Store.save):
+    def test_an_elastic_island_without_the_state_begins_anew(self):
+        def script(peer):
+            peer.hello(strict=False)
+            peer.layout()
+            peer.ask("load", save_id="of-other-ranks")
+            peer.write(0, 0)
+            peer.end()
+
+        def strict(peer):
+            peer.hello()
+            peer.layout()
+            peer.tell("load", save_id="of-other-ranks")
+            self.assertEqual(peer.wait_for_close()[0]["error"]["reason"],
+                             "NO_SUCH_STATE")
+
+        with self.exchange(script), self.assertLogs("atoll", "WARNING") as logs:
+            with self.island():
+                pass
+        self.assertIn("no state of-other-ranks", logs.output[0])
+        self.socket = os.environ["ATOLL_SOCKET"] = self.path("other")
+        with self.exchange(strict), self.assertRaisesRegex(
+                atoll.Error, "NO_SUCH_STATE"):
+            self.island().start()
+
+    def elastic(self, *saves, save=store_module.Store.save, write_s=1e9):
         """Asks for saves: (id, time, whether one begins, the answer or None).
 
-        None: an error. A write ends only after the answer to its request.
+        None: an error. A write ends only after the answer to its request. It
+        takes `write_s` seconds.
         """
         clock, gate = [0.0], threading.Event()
 
@@ -860,6 +1041,7 @@ class SaveTest(IslandCase):
             peer.end()
 
         with mock.patch.object(store_module.Store, "save", slow), \
+                mock.patch.object(saver_module.Saver, "write_s", write_s), \
                 mock.patch.object(trainer_module, "time",
                                   types.SimpleNamespace(
                                       monotonic=lambda: clock[0])):
@@ -893,6 +1075,14 @@ class SaveTest(IslandCase):
             self.island(work_dir=self.path("other")).start()
         self.assertEqual(sorted(os.listdir(self.path("other", "states"))),
                          ["_initial", "a", "run.json"])
+
+    def test_an_elastic_run_saves_each_round_if_that_is_cheap(self):
+        self.elastic(("a", 1, True, ""), ("b", 11, True, "a"),
+                     ("c", 20, False, "b"), ("d", 31, True, "b"),
+                     ("e", 50, True, "d"), write_s=0.49)
+
+    def test_a_save_that_has_not_ended_is_not_cheap(self):
+        self.elastic(("a", 1, True, ""), ("b", 100, False, "a"), write_s=None)
 
     def test_a_recorded_state_stays_when_saves_are_rare(self):
         # With rounds of more than ten minutes each request begins a save.

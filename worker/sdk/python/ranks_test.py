@@ -178,7 +178,7 @@ class SaveTest(cases.FolderCase):
         class Two(Alone):
 
             def together(self, work):
-                return [work(), others]
+                return [work(), (others, 0.0)]
 
         store = _store.Store(self.folder, 0)
         self.addCleanup(store.close)

@@ -240,6 +240,19 @@ class StoreTest(cases.FolderCase):
             self.assertEqual(caught.exception.reason, "OTHER_RUN")
             self.assertIn(self.folder, str(caught.exception))
 
+    def test_another_number_of_ranks_is_told_and_begins_anew(self):
+        run = "spring", "0" * 32, "kitchen"
+        for rank, told in (("1 of 2", ""), ("1 of 2", ""), ("1 of 4", "1 of 2"),
+                           ("1 of 4", "")):
+            store = _store.Store(self.folder, rank, rank)
+            self.assertEqual(store.begin(*run), told)
+            if told:
+                self.assertEqual(store.saved(), ["a"])
+                store.renew()
+                self.assertEqual((store.saved(), store.load("")), ([], rank))
+            self.save(store, "a", 1)
+            store.close()
+
     def test_a_second_process_is_refused(self):
         self.store()
         with self.assertRaisesRegex(atoll.Error, "WORK_DIR_IN_USE"):

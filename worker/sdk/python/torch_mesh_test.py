@@ -81,7 +81,8 @@ class Reference:
 class Exchange:
     """A strict run with one island: its record names a save."""
 
-    def __init__(self, drop_after=None):
+    def __init__(self, drop_after=None, keeps=False):
+        self._keeps = keeps  # The ranks continue after the steps they have kept.
         generator = np.random.default_rng(4)
         self.record = ("", 0, [generator.standard_normal(size).astype("f4")
                                for size in SIZES])
@@ -101,13 +102,19 @@ class Exchange:
         peer.hello(len(LAYOUT))
         peer.layout(LAYOUT)
         save_id, version, weights = self.record
-        self._ask(peer, "load", save_id=save_id)
+        kept = {of["save_id"]: int(of["step_count"])
+                for of in peer.kept.get("standings", ()) if self._keeps}
+        self._ask(peer, "load", save_id=save_id, keep=save_id in kept)
+        steps = kept.get(save_id, 0)
         while version < 3:
-            for region, values in zip(peer.regions, weights):
-                region[:] = values
-            self._ask(peer, "write", fragments=[0, 1])
+            if not steps:
+                for region, values in zip(peer.regions, weights):
+                    region[:] = values
+                self._ask(peer, "write", fragments=[0, 1])
             answer = self._ask(peer, "train", step=version * STEPS,
-                               step_count=STEPS, version=version)
+                               step_count=STEPS, version=version,
+                               kept_step_count=steps)
+            steps = 0
             assert self.losses.setdefault(
                 version, answer["loss"]) == answer["loss"], (version, answer)
             self._ask(peer, "read", fragments=[0, 1])
@@ -308,11 +315,12 @@ class ValuesTest(MeshCase):
 
 class DeathTest(MeshCase):
 
-    def run_to_the_end(self, die="", drop_after=None, kind="fsdp"):
+    def run_to_the_end(self, die="", drop_after=None, kind="fsdp",
+                       keeps=False):
         """Returns the exchange. All ranks start again when one has died."""
         for folder in ("work", "meeting"):
             shutil.rmtree(self.path(folder), ignore_errors=True)
-        exchange = Exchange(drop_after)
+        exchange = Exchange(drop_after, keeps)
         self.start(kind, DIE=die or "-1 none 0")
         for life in range(3):
             peer = self.peer(LeavingPeer)
@@ -342,9 +350,10 @@ class DeathTest(MeshCase):
     def test_a_lost_exchange_changes_no_bit(self):
         undisturbed = self.run_to_the_end()
         for drop_after in (2, 3, 7):  # A write, a train, the next train.
-            with self.subTest(drop_after=drop_after):
-                self.assertEqual(self.run_to_the_end(drop_after=drop_after),
-                                 undisturbed)
+            for keeps in (False, True):
+                with self.subTest(drop_after=drop_after, keeps=keeps):
+                    self.assertEqual(self.run_to_the_end(
+                        drop_after=drop_after, keeps=keeps), undisturbed)
 
 
 class ErrorTest(MeshCase):
@@ -444,7 +453,7 @@ class ErrorTest(MeshCase):
             self.assertEqual(code, 1)
             self.assertIn("it was removed", text)
 
-    def test_another_number_of_ranks_is_refused(self):
+    def test_a_strict_run_refuses_another_number_of_ranks(self):
         peer = self.begin("fsdp")
         peer.train(1)
         peer.end()
@@ -453,10 +462,30 @@ class ErrorTest(MeshCase):
         peer = self.peer()
         peer.hello(len(LAYOUT))
         self.assertEqual(peer.wait_for_close()[0]["error"]["reason"],
-                         "OTHER_RUN")
+                         "OTHER_RANKS")
         for code, text in self.finish():
             self.assertEqual(code, 1)
-            self.assertRegex(text, "1 of 2|0 of 2|OTHER_RUN")
+            self.assertRegex(text, "Start as many ranks as before")
+
+    def test_an_elastic_run_takes_another_number_of_ranks(self):
+        peer = self.begin("fsdp")
+        peer.train(1)
+        peer.ask("save", save_id="of-two")
+        peer.end()
+        self.finish()
+        self.start("fsdp_tp")
+        peer = self.peer()
+        peer.hello(len(LAYOUT), strict=False)
+        peer.layout(LAYOUT)
+        peer.ask("load", save_id="of-two")
+        peer.write(*[0.25] * len(LAYOUT))
+        peer.train(1)
+        peer.ask("save", save_id="of-four")
+        peer.end()
+        texts = self.finish()
+        for code, text in texts:
+            self.assertEqual(code, 0, text)
+        self.assertIn("begin anew", texts[0][1])
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import atoll  # noqa: E402
 from atoll import _frozen  # noqa: E402
 from atoll import _layout  # noqa: E402
 from atoll import _module  # noqa: E402
+from atoll import _schedules  # noqa: E402
 
 
 class Tied(torch.nn.Module):
@@ -685,6 +686,177 @@ class SamplerTest(TorchCase):
             read = torch.cat(list(loader)).tolist()
             self.assertEqual(sorted(read), list(range(1, 100, 3)))
             self.assertEqual(read, list(sampler))
+
+
+class SchedulerTest(TorchCase):
+
+    schedules = torch.optim.lr_scheduler
+
+    def optimizer(self, rate=0.1):
+        return torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), rate,
+                               momentum=0.5)
+
+    def kinds(self):
+        all_of = self.schedules
+        linear = lambda o: all_of.LinearLR(o, 0.25, total_iters=7)
+        cosine = lambda o: all_of.CosineAnnealingLR(o, 40, 0.001)
+        return {
+            "cosine": cosine,
+            "lambda": lambda o: all_of.LambdaLR(o, lambda n: 1 / (n + 1)),
+            "times": lambda o: all_of.MultiplicativeLR(o, lambda n: 0.9),
+            "steps": lambda o: all_of.MultiStepLR(o, [3, 9, 30]),
+            "one cycle": lambda o: all_of.OneCycleLR(o, 0.5, total_steps=42),
+            "cyclic": lambda o: all_of.CyclicLR(o, 0.1, 0.5, step_size_up=5),
+            "restarts": lambda o: all_of.CosineAnnealingWarmRestarts(o, 6, 2),
+            "one after the other": lambda o: all_of.SequentialLR(
+                o, [linear(o), cosine(o)], [7]),
+            "chained": lambda o: all_of.ChainedScheduler(
+                [linear(o), all_of.ExponentialLR(o, 0.95)]),
+            "two": lambda o: [linear(o), all_of.ExponentialLR(o, 0.95)]}
+
+    @staticmethod
+    def values(optimizer):
+        group = optimizer.param_groups[0]
+        return float(group["lr"]), group.get("momentum")
+
+    def test_a_schedule_moves_to_any_step_with_the_same_bits(self):
+        random_steps = cases.random()
+        for name, make in self.kinds().items():
+            for rate in (lambda: 0.1, lambda: torch.tensor(0.1)):
+                if name == "cyclic" and torch.is_tensor(rate()):
+                    continue  # It sets the optimizer's rate itself.
+                with self.subTest(name=name, rate=rate()):
+                    optimizer = self.optimizer(rate())
+                    made = make(optimizer)
+                    expected = [self.values(optimizer)]
+                    for _ in range(40):
+                        optimizer.step()
+                        for one in made if isinstance(made, list) else [made]:
+                            one.step()
+                        expected.append(self.values(optimizer))
+                    optimizer = self.optimizer(rate())
+                    moved = _schedules.Schedules(make(optimizer), ())
+                    for _ in range(20):
+                        clock = random_steps.randrange(41)
+                        again = random_steps.random() < 0.5
+                        if again:  # A restore of the optimizer.
+                            optimizer.param_groups[0]["lr"] = rate() * 3
+                        moved.move_to(clock, again)
+                        self.assertEqual(self.values(optimizer),
+                                         expected[clock])
+
+    def test_an_ordinary_round_moves_nothing(self):
+        optimizer = self.optimizer()
+        made = self.kinds()["cosine"](optimizer)
+        moved = _schedules.Schedules(made, ())
+        for clock in range(5):
+            moved.move_to(clock, False)
+            optimizer.param_groups[0]["lr"] = 7.0 + clock  # Stays.
+            moved.move_to(clock, False)
+            self.assertEqual(self.values(optimizer)[0], 7.0 + clock)
+            optimizer.step()
+            made.step()
+
+    def test_schedulers_that_cannot_follow_are_refused(self):
+        optimizer = self.optimizer()
+        cosine = self.kinds()["cosine"](optimizer)
+        for made, state, text in (
+                (self.schedules.ReduceLROnPlateau(optimizer), {},
+                 "ReduceLROnPlateau.*LambdaLR"),
+                (object(), {}, "object.*wrapped"),
+                (cosine, {"scheduler": cosine}, "`state`")):
+            with self.assertRaisesRegex(atoll.Error, "(?s)" + text):
+                self.island(model=Tied(), scheduler=made, state=state)
+        optimizer.step()
+        cosine.step()
+        with self.assertRaisesRegex(atoll.Error, "done 1 steps"):
+            self.island(model=Tied(), scheduler=[cosine])
+
+    def kills(self, strict):
+        """A run of 60 rounds; 20 of them lose the trainer or the exchange.
+
+        The rounds of an elastic run go on meanwhile. Returns what each step of
+        the run's clock has trained with, and the last rate.
+        """
+        victims = ["trainer", "exchange"] * 10
+        cases.random().shuffle(victims)
+        kills = {3 * number: victim for number, victim in enumerate(victims)}
+        run = {"version": 0, "record": ""}
+
+        def script(peer):
+            peer.hello(1, strict=strict)
+            peer.layout([{"weight": [1, 1], "bias": [1]}])
+            standings = {of["save_id"]: int(of["step_count"])
+                         for of in peer.kept.get("standings", ())}
+            keep = bool(peer.kept) and (not strict or
+                                        run["record"] in standings)
+            peer.ask("load", save_id=run["record"], keep=keep)
+            kept = standings.get(run["record"], 0) if strict and keep else 0
+            while run["version"] < 60:
+                version = run["version"]
+                if not kept:
+                    peer.write(0.5)
+                body = {"step": str(10 * version), "step_count": "10",
+                        "version": str(version), "kept_step_count": str(kept)}
+                kept = 0
+                seq = peer.tell("train", lr_scale=1.0, **body)
+                kill = kills.pop(version, None)
+                if kill:
+                    run["version"] += 0 if strict else 2
+                    if kill == "trainer":
+                        peer.end(complete=False)
+                    return
+                peer.answer_to("train", seq)
+                run["record"] = peer.ask("save", save_id="v%d" % version)[
+                    "save_id"]
+                run["version"] += 1
+            peer.end()
+
+        rates = {}
+        socket = os.environ["ATOLL_SOCKET"] = self.path("socket%d" % strict)
+        with FakeExchange(socket, *[script] * 21):
+            while run["version"] < 60:
+                torch.manual_seed(3)
+                model = torch.nn.Linear(1, 1)
+                optimizer = torch.optim.SGD(model.parameters(), 0.1,
+                                            momentum=0.5)
+                scheduler = self.schedules.CosineAnnealingLR(optimizer, 600)
+                try:
+                    with atoll.Island(
+                            "nobody:1", run=fake_exchange.RUN, model=model,
+                            scheduler=scheduler, work_dir=socket + ".work",
+                            state={"optimizer": optimizer}) as island:
+                        while True:
+                            rate = optimizer.param_groups[0]["lr"]
+                            self.assertEqual(
+                                rates.setdefault(island.clock, rate), rate)
+                            model(torch.ones(1)).sum().backward()
+                            optimizer.step()
+                            scheduler.step()
+                            optimizer.zero_grad()
+                            if not island.step():
+                                break
+                except atoll.Error as error:
+                    self.assertEqual(error.reason, "ISLAND_ENDED")
+        self.assertEqual(kills, {})
+        return rates, optimizer.param_groups[0]["lr"]
+
+    def test_a_cosine_ends_at_zero_over_kills_of_trainer_and_exchange(self):
+        optimizer = self.optimizer()
+        scheduler = self.schedules.CosineAnnealingLR(optimizer, 600)
+        expected = []
+        for _ in range(600):
+            expected.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step()
+        for strict in (True, False):
+            with self.subTest(strict=strict):
+                rates, last = self.kills(strict)
+                self.assertLess(abs(last), 1e-12)
+                for clock, rate in rates.items():
+                    self.assertEqual(rate, expected[clock], clock)
+                if strict:
+                    self.assertEqual(sorted(rates), list(range(600)))
 
 
 class LossTest(TorchCase):

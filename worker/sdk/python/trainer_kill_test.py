@@ -27,9 +27,11 @@ class Exchange:
 
     Its record names a save, as the record of a real one does: it is written
     once the trainer has answered `save`, and is where a restart begins.
+    `keeps`: the trainer continues after the steps that it has kept.
     """
 
-    def __init__(self, drop_after=None):
+    def __init__(self, drop_after=None, keeps=False):
+        self._keeps = keeps
         self._record = ("", 0, np.ones(4, np.float32))
         self._left = drop_after  # Requests until it drops the connection once.
         self._save_count = 0
@@ -50,12 +52,21 @@ class Exchange:
         peer.hello(1)
         peer.layout([{"v": [4]}])
         save_id, version, weights = self._record
-        self._ask(peer, "load", save_id=save_id)
+        standing = next((of for of in peer.kept.get("standings", ())
+                         if self._keeps and of["save_id"] == save_id), None)
+        self._ask(peer, "load", save_id=save_id, keep=standing is not None)
+        kept = int(standing["step_count"]) if standing else 0
         while version < _ROUNDS:
-            peer.regions[0][:] = weights
-            self._ask(peer, "write", fragments=[0])
+            if kept:
+                assert (int(standing["step"]), int(standing["version"])) == (
+                    version * _STEPS, version), (standing, version)
+            else:
+                peer.regions[0][:] = weights
+                self._ask(peer, "write", fragments=[0])
             answer = self._ask(peer, "train", step=version * _STEPS,
-                               step_count=_STEPS, version=version)
+                               step_count=_STEPS, version=version,
+                               kept_step_count=kept)
+            kept = 0
             assert answer["token_count"] == str(4 * _STEPS), answer
             # A round that is repeated gives the same loss.
             assert self.losses.setdefault(
@@ -81,7 +92,8 @@ class KillTest(cases.FolderCase):
         super().setUp()
         self.count = 0
 
-    def run_to_the_end(self, point="step", *numbers, drop_after=None):
+    def run_to_the_end(self, point="step", *numbers, drop_after=None,
+                       keeps=False):
         """Runs trainers, each after the other's death. Returns the exchange.
 
         The first kills itself at `numbers[0]`, the next at `numbers[1]`, ...
@@ -89,7 +101,7 @@ class KillTest(cases.FolderCase):
         self.count += 1
         path = self.path("socket%d" % self.count)
         work = self.path("work%d" % self.count)
-        exchange = Exchange(drop_after)
+        exchange = Exchange(drop_after, keeps)
         trainer = None
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.settimeout(fake_exchange.PATIENCE_S)
@@ -100,7 +112,7 @@ class KillTest(cases.FolderCase):
                     number, *numbers = numbers or [0]
                     trainer = subprocess.Popen(
                         [sys.executable, "-B", killed_trainer.__file__, work,
-                         point, str(number)],
+                         point, str(number)] + ["iterates"] * keeps,
                         env={**os.environ, "ATOLL_SOCKET": path})
                 sock, _ = listener.accept()
                 sock.settimeout(fake_exchange.PATIENCE_S)
@@ -145,6 +157,15 @@ class KillTest(cases.FolderCase):
         for number in range(1, undisturbed.request_count + 1):
             with self.subTest(number=number):
                 got = self.run_to_the_end(drop_after=number)
+                self.assertEqual(got.lives, 2)
+                self.assertEqual(got.weights, undisturbed.weights)
+                self.assertEqual(got.losses, undisturbed.losses)
+
+    def test_steps_that_are_kept_need_no_data_again(self):
+        undisturbed = self.run_to_the_end()
+        for number in range(1, undisturbed.request_count):
+            with self.subTest(number=number):
+                got = self.run_to_the_end(drop_after=number, keeps=True)
                 self.assertEqual(got.lives, 2)
                 self.assertEqual(got.weights, undisturbed.weights)
                 self.assertEqual(got.losses, undisturbed.losses)

@@ -88,7 +88,8 @@ class Client:
                         reason="OTHER_RUN", code="FAILED_PRECONDITION")
         self._run_uid = hello["run_uid"]
         self._trainer.begin(hello["run_id"], hello["run_uid"],
-                            hello["island_id"], hello["weight_unit"])
+                            hello["island_id"], hello["weight_unit"],
+                            hello["strict"])
 
     def _lose(self, error: ConnectionLost) -> None:
         self._drop()

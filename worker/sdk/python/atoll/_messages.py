@@ -23,12 +23,16 @@ _TEXT_LENGTH_MAX = 1000    # The longest text that is sent, in characters.
 # Fields of each message. A list of one type is a repeated field; a dict is a
 # message; a tuple of one type is a map from texts.
 _TENSOR = {"name": "string", "shape": ["int64"], "element_offset": "int64"}
+_STANDING = {"save_id": "string", "step_count": "int64", "step": "int64",
+             "version": "int64", "lr_scale": "double", "data_shard": "int32",
+             "data_position": "int64"}
 _KINDS: dict[str, dict[str, Any]] = {
     "hello": {"version": "int32", "run_id": "string", "run_uid": "string",
               "island_id": "string", "program_version": "string",
               "fragment_count": "int32", "strict": "bool",
               "inner_step_count": "int64", "data_fingerprint": "string",
-              "weight_unit": "string", "frozen_digest": "string"},
+              "weight_unit": "string", "frozen_digest": "string",
+              "has_state": "bool", "standings": [_STANDING]},
     "join": {"version": "int32", "run_uid": "string", "island_id": "string",
              "slot": "int32", "data_shard": "int32",
              "data_shard_count": "int32"},
@@ -41,10 +45,11 @@ _KINDS: dict[str, dict[str, Any]] = {
               "data_position": "int64", "token_count": "int64",
               "loss": "double", "leave": "bool", "metrics": ("double",),
               "paused_seconds": "double", "notices": ["string"],
-              "index_digest": "string", "warning": "string"},
+              "index_digest": "string", "warning": "string",
+              "kept_step_count": "int64"},
     "evaluate": {"version": "int64", "loss": "double", "token_count": "int64"},
     "save": {"save_id": "string"},
-    "load": {"save_id": "string"},
+    "load": {"save_id": "string", "keep": "bool"},
     "error": {"code": "string", "reason": "string", "message": "string",
               "hint": "string"},
     "progress": {"step_count": "int64", "token_count": "int64",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 from . import _tree
@@ -16,6 +17,12 @@ class Saver:
         self._store = store
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
+        self._write_s: float | None = None
+
+    @property
+    def write_s(self) -> float | None:
+        """Seconds of the newest save; None: it has not ended."""
+        return self._write_s
 
     def save(self, save_id: str, state: Any, waits: bool) -> None:
         """Returns once the state is copied; with `waits`, once it is durable.
@@ -24,17 +31,21 @@ class Saver:
         """
         self.wait()
         self.raise_error()
+        begin, self._write_s = time.monotonic(), None
         flat = _tree.flatten(state)
         if waits:
             self._store.save(save_id, flat)
+            self._write_s = time.monotonic() - begin
             return
         self._thread = threading.Thread(target=self._write, daemon=True,
-                                        args=(save_id, flat), name="atoll-save")
+                                        args=(save_id, flat, begin),
+                                        name="atoll-save")
         self._thread.start()
 
-    def _write(self, save_id: str, flat: Any) -> None:
+    def _write(self, save_id: str, flat: Any, begin: float) -> None:
         try:
             self._store.save(save_id, flat)
+            self._write_s = time.monotonic() - begin
         except Exception as error:  # pylint: disable=broad-except
             self._error = error
 

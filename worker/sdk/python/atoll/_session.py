@@ -12,7 +12,7 @@ from ._connection import Connection
 from ._messages import Message
 from ._news import LOOK_S, News
 from ._regions import Regions
-from ._steps import WEIGHT_UNITS, OpenTrain
+from ._steps import WEIGHT_UNITS, OpenTrain, Total
 from ._trainer import Trainer
 from .errors import ConnectionLost, Error
 
@@ -89,6 +89,8 @@ class Session:
     def __init__(self, connection: Connection, trainer: Trainer, news: News,
                  frozen_digest: str, seq: int):
         """Says hello, as message `seq`. ConnectionLost, or Error."""
+        kept = trainer.hello()
+        self._is_again = bool(kept)
         self._connection = connection
         self.poll = connection.poll
         self._trainer = trainer
@@ -96,7 +98,7 @@ class Session:
         self._open_seq = 0  # The unanswered request's; 0: none.
         self._has_parameters = False  # Undefined before a `write`.
         hello: dict[str, Any] = {"version": _messages.VERSION,
-                                 "weight_unit": "any"}
+                                 "weight_unit": "any", **kept}
         if trainer.data_fingerprint:
             hello["data_fingerprint"] = trainer.data_fingerprint
         if frozen_digest:
@@ -135,7 +137,11 @@ class Session:
                 raise self._refuse("%s without a seq" % message.kind)
             self._open_seq = message.seq
             if message.kind == "train":
-                return self._open_train(message)
+                train, total = self._open_train(message)
+                if total is None:
+                    return train
+                self.finish(train, total.answer())
+                continue
             self._answer(message)
 
     def _receive(self, deadline: float | None) -> Message | None:
@@ -182,13 +188,15 @@ class Session:
     def _refuse(why: str) -> Error:
         return _messages.unreadable(why)
 
-    def _open_train(self, message: Message) -> OpenTrain:
+    def _open_train(self, message: Message) -> tuple[OpenTrain, Total | None]:
         if not self.regions.complete:
             raise self._refuse("a train before the last layout")
         if message.body["step_count"] < 1:
             raise self._refuse("a train of %d steps" %
                                message.body["step_count"])
-        return OpenTrain(message.seq, message.body, self._trainer.weight_unit)
+        # Kept steps began from the run's parameters.
+        self._has_parameters = True
+        return self._trainer.open_train(message.seq, message.body)
 
     def _answer(self, message: Message) -> None:
         handler = getattr(self, "_on_" + message.kind, None)
@@ -226,7 +234,9 @@ class Session:
                                               self.hello["strict"])}
 
     def _on_load(self, body: dict[str, Any]) -> dict[str, Any]:
-        self._trainer.load(body["save_id"])
+        self._trainer.load(body["save_id"], self.hello["strict"], body["keep"],
+                           self._is_again)
+        self._is_again = False
         return {"save_id": body["save_id"]}
 
     def _on_evaluate(self, body: dict[str, Any]) -> dict[str, Any]:

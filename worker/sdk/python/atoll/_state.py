@@ -74,6 +74,16 @@ class State:
         self._accessors = {name: _accessors(name, thing)
                            for name, thing in objects.items()}
         self.epoch = self.restore_count = 0
+        self._fixed = next((name for name, thing in objects.items() if any(
+            of.__name__ == "StatefulDataLoader" for of in type(thing).mro())),
+            None)
+
+    def fixed_position(self) -> str | None:
+        """The name of an object that a restore does not move at once.
+
+        An iterator of torchdata's StatefulDataLoader stays where it is.
+        """
+        return self._fixed
 
     def capture(self) -> dict[str, Any]:
         """The state now. It may share memory with the objects."""

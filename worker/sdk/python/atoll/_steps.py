@@ -160,6 +160,19 @@ class OpenTrain:
         self.done += 1
         return self.done < self._step_count
 
+    def absorb(self, before: OpenTrain) -> None:
+        """Takes the steps of a train whose answer the exchange has lost."""
+        self.done += before.done
+        self._tokens += before._tokens
+        self._waiting += before._waiting
+        self._loss_sum += before._loss_sum
+        self._loss_count += before._loss_count
+        if before._newest_loss is not None:
+            self._newest_loss = before._newest_loss
+        for name, (value, weight) in before._metrics.items():
+            mine = self._metrics.get(name, (0.0, 0.0))
+            self._metrics[name] = (mine[0] + value, mine[1] + weight)
+
     def _add_metrics(self, metrics: Mapping[str, Any], tokens: Any) -> None:
         weight = float(tokens) or 1.0
         for name, value in metrics.items():

@@ -55,7 +55,7 @@ class Store:
         self._work_dir = work_dir
         self._rank = rank
         self._folder = os.path.join(work_dir, "states")
-        # Kept until the run is known. A copy, because training continues.
+        # Kept until the first save or load. A copy, because training continues.
         self._initial: Any = _tree.flatten(initial)
         os.makedirs(self._folder, exist_ok=True)
         self._lock = open(os.path.join(work_dir, "lock"), "ab")
@@ -76,41 +76,63 @@ class Store:
                               _is_state(self._path(n))),
                              key=lambda n: os.stat(self._path(n)).st_mtime_ns)
 
-    def begin(self, run_id: str, run_uid: str, island_id: str) -> None:
+    def begin(self, run_id: str, run_uid: str, island_id: str) -> str:
         """Binds the folder to a run; on the first start saves `initial`.
+
+        Returns the empty text; or, if the states are of another number of
+        ranks, the rank that has saved them, such as "3 of 8". Then `renew` or
+        `close` follows.
 
         Error OTHER_RUN: the folder belongs to another run or island.
         """
         mine = {"run_id": run_id, "run_uid": run_uid, "island_id": island_id}
         if self._rank:
             mine["rank"] = self._rank
+        self._mine = mine
         try:
             with open(self._path(_RUN), encoding="utf-8") as file:
                 found = json.load(file)
         except FileNotFoundError:
-            self._write(_INITIAL,
-                        lambda file: _write_tree(file, *self._initial))
-            self._write(_RUN, lambda file: file.write(
-                json.dumps(mine).encode("utf-8")))
-            _sync_folder(self._work_dir)
-            self._initial = None
-            return
+            self._write_first()
+            return ""
         except ValueError as error:
             raise Error("%s is damaged: %s" % (self._path(_RUN), error),
                         reason="DAMAGED_FILE", code="DATA_LOSS") from error
+        rank = found.get("rank", "") if isinstance(found, dict) else ""
+        if self._rank and rank and {**found, "rank": self._rank} == mine != (
+                found):
+            return str(rank)
         if found != mine:
             raise Error("%s holds the states of %s; this is %s" %
                         (self._work_dir, found, mine),
                         reason="OTHER_RUN", code="FAILED_PRECONDITION",
-                        hint="Give each run and island a work_dir of its own. An "
-                        "island keeps the number of its ranks.")
-        self._initial = None
+                        hint="Give each run and island a work_dir of its own.")
+        return ""
+
+    def renew(self) -> None:
+        """Begins anew with the initial state of this process.
+
+        It follows `begin` at once.
+        """
+        self._keep([])
+        self._write_first()
+
+    def _write_first(self) -> None:
+        self._write(_INITIAL, lambda file: _write_tree(file, *self._initial))
+        self._write(_RUN, lambda file: file.write(
+            json.dumps(self._mine).encode("utf-8")))
+        _sync_folder(self._work_dir)
 
     def save(self, save_id: str, flat: tuple[Any, dict[str, Any]]) -> None:
         """Makes a state durable, of _tree.flatten. Another thread may call."""
         check_save_id(save_id)
+        self._initial = None
         self._write(save_id, lambda file: _write_tree(file, *flat))
         self._saved = [n for n in self._saved if n != save_id] + [save_id]
+
+    def has(self, save_id: str) -> bool:
+        """There is such a state; "" names the initial one."""
+        return not save_id or save_id in self._saved
 
     def saved(self) -> list[str]:
         """The ids of the durable states, the oldest first."""
@@ -152,6 +174,7 @@ class Store:
                         (self._path(save_id or _INITIAL), error),
                         reason="DAMAGED_FILE", code="DATA_LOSS") from error
         state = _tree.unflatten(tree, arrays, shards)
+        self._initial = None
         self._keep([save_id] if save_id else [])
         return state
 

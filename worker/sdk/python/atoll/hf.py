@@ -166,9 +166,10 @@ class AtollCallback(transformers.TrainerCallback):
 
     The island begins with the training and ends with it; the run's end stops
     the Trainer. If the run was complete before, the model has the final
-    parameters, and no step is trained. Optimizer, scheduler and the Trainer's position are its state.
-    The loss is the one that the model returns. A step's tokens are its labels
-    other than -100; its samples are the rows of the model's first input.
+    parameters, and no step is trained. Optimizer, scaler and the Trainer's
+    position are its state; its scheduler follows the run's clock. The loss is
+    the one that the model returns. A step's tokens are its labels other than
+    -100; its samples are the rows of the model's first input.
 
     A restart repeats the same bits, if an item of the data set uses no random
     generator, and gradient_accumulation_steps divides the batches of an epoch.
@@ -212,9 +213,10 @@ class AtollCallback(transformers.TrainerCallback):
                                                  with_kwargs=True)
         scaler = getattr(optimizer, "scaler", None)
         self.island = Island(
-            self._address, model=model, **self._options, state={
+            self._address, model=model, scheduler=lr_scheduler,
+            **self._options, state={
                 **self._state, "optimizer": optimizer,
-                "scheduler": lr_scheduler, "position": self._position,
+                "position": self._position,
                 **({"scaler": scaler} if scaler is not None else {})})
         self.island.start()
         # Without a batch the Trainer trains no step.

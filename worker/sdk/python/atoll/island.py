@@ -20,6 +20,7 @@ from ._module import (LocalBuffers, Masters, ModuleParameters, Names,
                       SharedTensors)
 from ._parameters import ArrayParameters, Parameters
 from ._ranks import Alone, Ranks, to_error
+from ._schedules import Schedules
 from ._state import State
 from ._steps import OpenTrain
 from ._store import Store
@@ -73,12 +74,15 @@ class Island:
     `ended` is true. The first `step` undoes a step that was trained on them,
     and returns False.
 
-    Any process may die at any time. After a new connection, parameters and
-    state go back to those of a save, between two steps, and the loop
-    continues from there. So `state` must hold everything that decides the next
-    step and is not a parameter: the optimizer, schedules, and the position in
-    the data. torch's DataLoader has no state; torchdata's StatefulDataLoader
-    has. A loader must read its position anew for each batch.
+    Any process may die at any time. A program that starts again goes back to a
+    save. So `state` must hold everything that decides the next step and is not
+    a parameter: the optimizer, and the position in the data. torch's DataLoader
+    has no state; torchdata's StatefulDataLoader has. A program whose exchange
+    is lost keeps its state, and continues from where it is.
+
+    Learning rates follow the run's clock, which no death takes back: give the
+    schedulers to `scheduler`, and call their `step` after each step of the
+    optimizer and before that of the island.
 
     If the program has started torch.distributed, the island is all of its
     ranks, and every rank does the same: it makes the Island, trains, and calls
@@ -101,7 +105,7 @@ class Island:
                  arrays: Mapping[str, Any] | None = None,
                  state: Mapping[str, Any] | None = None,
                  island_id: str | None = None, work_dir: str | None = None,
-                 mesh: Any = None, save: str = "auto",
+                 mesh: Any = None, scheduler: Any = None, save: str = "auto",
                  evaluate: Callable[[], Any] | None = None,
                  buffers: str = "local",
                  names: Names = None,
@@ -131,8 +135,13 @@ class Island:
           mesh: The data-parallel DeviceMesh, such as world_mesh["dp"]: its
             ranks are replicas, which train on tokens of their own. Default:
             all ranks are.
-          save: "auto": strict runs at each request, others every ten minutes,
-            in the background. "always": at each request.
+          scheduler: An LRScheduler of torch, or a list, at the first step. It
+            steps once for each `step` of the island. Before a round it is moved
+            to the run's clock, if the island has missed steps or has started
+            again. It is no part of `state`.
+          save: "auto": strict runs at each request, others in the background:
+            after each round, or every ten minutes if the write takes 5 % of a
+            round. "always": at each request.
           evaluate: As the method `evaluate`; from the first request on.
           buffers: "average": buffers of floating-point numbers are tensors of
             the run, and each becomes the mean of the islands' values. "local":
@@ -193,6 +202,7 @@ class Island:
             objects["(buffers)"] = LocalBuffers(model, buffers)
         self._parameters = _parameters_of(tensors, arrays, ranks)
         self._evaluate = evaluate
+        self._schedules = Schedules(scheduler, objects.values())
         captured = self._state = State(objects)
         store = Store(os.path.join(folder, ranks.folder), captured.capture(),
                       ranks.name)
@@ -489,6 +499,8 @@ class Island:
             self._train = result
             self._newest = result.request
             self._warn(result.request["warning"])
+            self._schedules.move_to(self.clock, self._trainer.is_restored)
+            self._trainer.is_restored = False
             self._poll = self._client.poll()
             now = time.monotonic()
             self._look_at = now + _LOOK_S

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any, Mapping
 
+from .errors import Error
+
 
 def planned_step_count(spec: Mapping[str, Any]) -> int | None:
     """Inner steps of the run's clock; None: the run has no planned end."""
@@ -37,16 +39,29 @@ def _tokens_a_clock_step(spec: Mapping[str, Any]) -> int:
     return tokens * min(ready, max(asked, int(schedule["min_quorum"]), 1))
 
 
-def learning_rate(spec: Mapping[str, Any], clock: int) -> float:
+def learning_rate(spec: Mapping[str, Any], clock: int,
+                  peak: float | None = None,
+                  final_fraction: float | None = None) -> float:
     """The rate of Atoll's own engine at an inner step: multiply by `lr_scale`.
 
     Linear warm-up, then a cosine down to a fraction of the peak.
 
     Args:
       clock: `Island.clock` before the step.
+      peak: The highest rate. Default: inner.learning_rate, which a run of a
+        model of your own does not have.
+      final_fraction: The last rate divided by `peak`. Default:
+        inner.final_learning_rate_fraction, or 0.
+
+    Error NO_LEARNING_RATE: neither the run nor the caller gives a rate.
     """
     inner = spec["inner"]
-    rate = float(inner["learning_rate"])
+    rate = float(inner.get("learning_rate", 0) if peak is None else peak)
+    if rate <= 0:
+        raise Error("the run has no learning rate, and peak is %r" % (peak,),
+                    reason="NO_LEARNING_RATE", code="INVALID_ARGUMENT",
+                    hint="Give peak: the trainer of a model of your own "
+                    "chooses it.")
     warmup = int(inner["warmup_step_count"])
     if warmup:
         rate *= min(1.0, (clock + 1) / warmup)
@@ -55,6 +70,7 @@ def learning_rate(spec: Mapping[str, Any], clock: int) -> float:
         return rate
     span = max(1, planned - warmup)
     done = min(max(clock - warmup, 0), span)
-    floor = float(inner["final_learning_rate_fraction"])
+    floor = float(inner.get("final_learning_rate_fraction", 0)
+                  if final_fraction is None else final_fraction)
     return rate * (floor + (1.0 - floor) * 0.5 *
                    (1.0 + math.cos(math.pi * done / span)))

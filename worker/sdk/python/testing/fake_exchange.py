@@ -38,6 +38,7 @@ class Peer:
     Attributes:
       regions: float32 arrays, one a fragment, after `layout`.
       frozen_digest: That of the hello, after `hello`.
+      kept: What the hello tells about steps that the trainer has kept.
     """
 
     def __init__(self, sock):
@@ -106,6 +107,8 @@ class Peer:
         if message is None:
             raise Gone("before its hello")
         self.frozen_digest = message.get("hello", {}).pop("frozen_digest", "")
+        self.kept = {name: message["hello"].pop(name) for name in (
+            "has_state", "standings") if name in message["hello"]}
         assert message == {"seq": seq, "hello": {
             "version": 1, "weight_unit": "any"}}, message
         hello = {"version": 1, "run_id": RUN, "run_uid": UID,

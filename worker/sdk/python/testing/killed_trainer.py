@@ -1,11 +1,15 @@
 #!/usr/bin/python3
 """A trainer that kills itself at a point: `killed_trainer.py WORK_DIR POINT N`.
 
+With the argument `iterates` the data's iterator does not go back with its
+loader's state, as that of torchdata's StatefulDataLoader.
+
 Every part of the state decides its steps: a momentum, a position, and the
 generators. POINT is one of `POINTS`; the process dies when it reaches it for
 the N-th time. N = 0: never.
 """
 
+import itertools
 import os
 import random
 import signal
@@ -57,15 +61,35 @@ def main():
 
         def __init__(self):
             self.value = np.zeros(4, np.float32)
-            self.position = 0
 
         def state_dict(self):
-            return {"value": self.value, "position": self.position}
+            return {"value": self.value}
 
         def load_state_dict(self, state):
             self.value[...] = state["value"]
+
+    class Loader:
+
+        position = 0
+
+        def __iter__(self):
+            while True:
+                self.position += 1
+                yield self.position
+
+        def state_dict(self):
+            return {"position": self.position}
+
+        def load_state_dict(self, state):
             self.position = state["position"]
 
+    class StatefulDataLoader(Loader):
+
+        def __iter__(self):
+            for self.position in itertools.count(self.position + 1):
+                yield self.position
+
+    loader = StatefulDataLoader() if sys.argv[4:] else Loader()
     momentum = Momentum()
     noise = np.random.default_rng(7)
     random.seed(8)
@@ -74,15 +98,14 @@ def main():
             mock.patch.object(_store.os, "fsync", killing("fsync")), \
             mock.patch.object(_store.os, "rename", killing("rename")):
         with atoll.Island("nobody:1", run="spring", work_dir=sys.argv[1],
-                          state={"momentum": momentum,
-                                 "noise": noise}) as island:
-            while True:
+                          state={"momentum": momentum, "noise": noise,
+                                 "loader": loader}) as island:
+            for position in loader:
                 weights = island.arrays["v"]
-                momentum.position += 1
                 gradient = (weights * np.float32(random.random()) +
                             np.float32(np.random.normal()) +
                             noise.standard_normal(4, np.float32) +
-                            np.float32(momentum.position))
+                            np.float32(position))
                 momentum.value = (np.float32(0.9) * momentum.value +
                                   gradient).astype(np.float32)
                 weights -= np.float32(0.01) * momentum.value
