@@ -180,7 +180,7 @@ void CallGuard::Wait(const grpc::ServerContextBase& call) {
 void CallGuard::Start(const grpc::ServerContextBase& call, State state) {
   MutexLock lock(&mutex_);
   const auto found = calls_.find(&call);
-  // A synchronous method's call never waits here; in TLS there is none.
+  // A synchronous method's call never waits here; TLS listeners have no such.
   if (found == calls_.end()) return;
   if (found->second.waits) --waiting_count_;
   found->second = std::move(state);
