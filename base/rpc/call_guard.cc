@@ -167,20 +167,24 @@ std::unique_ptr<grpc::ContextAllocator> CallGuard::MakeContexts() {
 }
 
 void CallGuard::Wait(const grpc::ServerContextBase& call) {
+  bool is_urgent = false;
   {
     MutexLock lock(&mutex_);
     calls_[&call] = State();
     const int excess = ++waiting_count_ - kWaitingMax;
     if (excess <= 0 || excess % kLookEvery != 1) return;
+    is_urgent = waiting_count_ > kWaitingUrgent;
   }
-  const std::string key = quota_.FindBusiest(SystemClock().Now());
+  const absl::Time now = SystemClock().Now();
+  std::string key = quota_.FindAbusive(now);
+  if (key.empty() && is_urgent) key = quota_.FindBusiest(now);
   if (!key.empty()) Shut(key, absl::BytesToHexString(key.substr(0, 8)));
 }
 
 void CallGuard::Start(const grpc::ServerContextBase& call, State state) {
   MutexLock lock(&mutex_);
   const auto found = calls_.find(&call);
-  // A synchronous method's call never waits here; in TLS there is none.
+  // A synchronous method's call never waits here; TLS listeners have no such.
   if (found == calls_.end()) return;
   if (found->second.waits) --waiting_count_;
   found->second = std::move(state);

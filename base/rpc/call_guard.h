@@ -75,6 +75,8 @@ class CallGuard {
   // without a bound, and each takes memory.
   static constexpr int kWaitingMax = 256;
   static constexpr int kLookEvery = 64;
+  // Beyond so many an honest caller may be shut, too.
+  static constexpr int kWaitingUrgent = 4096;
 
   // A call waits. Called where gRPC reads.
   void Wait(const grpc::ServerContextBase& call);

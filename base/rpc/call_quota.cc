@@ -41,19 +41,29 @@ void CallQuota::End(absl::string_view certificate, Outcome outcome,
   if (outcome == Outcome::kGivenUp) ++use.given_up;
 }
 
-std::string CallQuota::FindBusiest(absl::Time now) const {
+template <typename Count>
+std::string CallQuota::FindMost(absl::Time now, Count count) const {
   MutexLock lock(&mutex_);
-  std::string busiest;
-  int count_max = kBusyCount - 1;
+  std::string most;
+  double count_max = 0;
   for (const auto& [certificate, use] : uses_) {
-    if (now - use.second_begin >= absl::Seconds(1) ||
-        use.begun_count <= count_max) {
-      continue;
-    }
-    busiest = certificate;
-    count_max = use.begun_count;
+    if (now - use.second_begin >= absl::Seconds(1)) continue;
+    const double its = count(use);
+    if (its < kBusyCount || its <= count_max) continue;
+    most = certificate;
+    count_max = its;
   }
-  return busiest;
+  return most;
+}
+
+std::string CallQuota::FindAbusive(absl::Time now) const {
+  return FindMost(now, [now](const Use& use) {
+    return GivenUp(use, now) + use.refused_count;
+  });
+}
+
+std::string CallQuota::FindBusiest(absl::Time now) const {
+  return FindMost(now, [](const Use& use) { return use.begun_count; });
 }
 
 size_t CallQuota::count() const {
@@ -61,10 +71,14 @@ size_t CallQuota::count() const {
   return uses_.size();
 }
 
-void CallQuota::Forget(Use& use, absl::Time now) {
+double CallQuota::GivenUp(const Use& use, absl::Time now) {
   const double seconds =
       std::max(0.0, absl::ToDoubleSeconds(now - use.time));
-  use.given_up = std::max(0.0, use.given_up - kForgottenPerSecond * seconds);
+  return std::max(0.0, use.given_up - kForgottenPerSecond * seconds);
+}
+
+void CallQuota::Forget(Use& use, absl::Time now) {
+  use.given_up = GivenUp(use, now);
   use.time = now;
 }
 

@@ -47,8 +47,12 @@ class CallQuota {
   // An admitted call has ended. Each ends once.
   void End(absl::string_view certificate, Outcome outcome, absl::Time now);
 
+  // Of those that began a call in the last second, the certificate with the most
+  // calls that were given up just now or refused in a row; empty: none has
+  // kBusyCount.
+  std::string FindAbusive(absl::Time now) const;
   // The certificate that began the most calls in the last second; empty: none
-  // began kBusyCount.
+  // began kBusyCount. It may be an honest one.
   std::string FindBusiest(absl::Time now) const;
 
   // Certificates that are remembered.
@@ -64,6 +68,10 @@ class CallQuota {
     int begun_count = 0;    // Calls since second_begin.
   };
 
+  // The certificate with the most, at least kBusyCount, of what `count` gives.
+  template <typename Count>
+  std::string FindMost(absl::Time now, Count count) const;
+  static double GivenUp(const Use& use, absl::Time now);
   static void Forget(Use& use, absl::Time now);
   void RemoveIdle(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -97,6 +97,19 @@ TEST(CallQuotaTest, FindsTheBusiestOfTheLastSecond) {
   EXPECT_EQ(quota.FindBusiest(later + absl::Seconds(1)), "");
 }
 
+TEST(CallQuotaTest, ABusyCallerThatEndsItsCallsIsNotAbusive) {
+  CallQuota quota;
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_EQ(quota.Start("busy", kBegin), Answer::kAdmitted);
+    quota.End("busy", Outcome::kDone, kBegin);
+  }
+  EXPECT_EQ(quota.FindAbusive(kBegin), "");
+  AdmittedOfFlood(quota, "flood", CallQuota::kBusyCount, kBegin);
+  EXPECT_EQ(quota.FindAbusive(kBegin), "flood");
+  EXPECT_EQ(quota.FindBusiest(kBegin), "busy");
+  EXPECT_EQ(quota.FindAbusive(kBegin + absl::Seconds(1)), "");
+}
+
 TEST(CallQuotaTest, ForgetsCertificatesWithoutCalls) {
   CallQuota quota;
   for (int i = 0; i < 100'000; ++i) {
