@@ -189,7 +189,7 @@ class _Attachment:
         self._averages_buffers = averages_buffers
         self._stepped: set[int] = set()   # Optimizers of the open step.
         self._begun = 0                   # Steps of optimizers.
-        self._frames: dict[int, FrameType] = {}  # Of open calls of `step`.
+        self._frames: dict[int, FrameType] = {}  # The open calls of `step`.
         self._rates: dict[int, list[Any]] = {}
         self._is_due = False              # A step is done, and not counted.
         self._is_complete = False
