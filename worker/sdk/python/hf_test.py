@@ -320,29 +320,38 @@ class CallbackTest(cases.FolderCase):
 
         trainer = make_trainer(self.folder, [self.callback()])
         trainer.train_dataset = Empty()
-        with self.assertRaises(Exception):
+        with self.assertRaisesRegex((atoll.Error, ValueError),
+                                    "no batches|not contain any data"):
             with FakeExchange(self.path("socket"), script):
                 trainer.train()
 
     def test_a_step_that_fp16_skips_does_not_count(self):
-        events = []
+        for optim in ("adamw_torch", "adamw_torch_fused"):
+            os.environ["ATOLL_SOCKET"] = self.path(optim)
+            events = []
 
-        def script(peer):
-            self.begin(peer)
-            self.assertEqual(peer.train(3)["step_count"], "3")
-            peer.end()
+            def script(peer):
+                self.begin(peer)
+                self.assertEqual(peer.train(3)["step_count"], "3")
+                peer.end()
 
-        callback = self.callback(on_event=events.append)
-        trainer = make_trainer(self.folder, [callback], max_grad_norm=0)
-        # As with fp16=True, which needs a GPU.
-        trainer.accelerator.scaler = torch.amp.GradScaler(
-            "cpu", init_scale=2.0**127)
-        with FakeExchange(self.path("socket"), script):
-            trainer.train()
-        skipped = [e for e in events if e["event"] == "skipped"]
-        self.assertTrue(skipped)
-        self.assertEqual(trainer.state.global_step, 3 + len(skipped))
-        self.assertIn("scaler", callback.island._state.capture()["objects"])
+            callback = atoll.hf.AtollCallback(
+                "nobody:1", run=fake_exchange.RUN, on_event=events.append,
+                work_dir=self.path("work-" + optim))
+            trainer = make_trainer(self.folder, [callback], max_grad_norm=0,
+                                   optim=optim)
+            # As with fp16=True, which needs a GPU.
+            trainer.accelerator.scaler = torch.amp.GradScaler("cpu",
+                                                              init_scale=4.0)
+            factors = [1.0, float("inf")]  # Of gradients; then 1.
+            next(trainer.model.parameters()).register_hook(
+                lambda grad: grad * (factors.pop(0) if factors else 1.0))
+            with FakeExchange(self.path(optim), script):
+                trainer.train()
+            self.assertEqual([e["event"] for e in events].count("skipped"), 1)
+            self.assertEqual(trainer.state.global_step, 4)
+            self.assertIn("scaler",
+                          callback.island._state.capture()["objects"])
 
 
 class Stream(torch.utils.data.IterableDataset):

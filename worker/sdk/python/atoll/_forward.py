@@ -56,7 +56,7 @@ class Passes:
     def __init__(self, model: Any, unit: str, weight: Weight | None):
         """
         Args:
-          unit: What this rank must count; without a hook if it is neither
+          unit: The unit that this rank counts; without a hook if it is neither
             tokens nor samples.
           weight: Counts a pass, instead of this module.
         """
@@ -86,7 +86,7 @@ class Passes:
     def take(self) -> dict[str, int]:
         """The passes since the last call, as an argument of Island.step.
 
-        Error NO_WEIGHT: there was none.
+        Error NO_WEIGHT: no pass was seen.
         """
         if self._count is None:
             return {}

@@ -41,6 +41,15 @@ def is_in_backward() -> bool:
     return task is not None and task() != -1
 
 
+def found_inf(optimizer: Any) -> bool:
+    """In a hook after a step: mixed precision has made it change nothing.
+
+    GradScaler calls only a fused optimizer for a step that it skips.
+    """
+    found = getattr(optimizer, "found_inf", None)
+    return found is not None and bool(float(found))
+
+
 def is_of_distributed(error: RuntimeError) -> bool:
     """torch.distributed has raised `error`, for another rank has ended."""
     return (isinstance(error, loaded().distributed.DistError) if has_ranks()

@@ -189,7 +189,7 @@ class _Attachment:
         self._averages_buffers = averages_buffers
         self._stepped: set[int] = set()   # Optimizers of the open step.
         self._begun = 0                   # Steps of optimizers.
-        self._frames: dict[int, FrameType] = {}  # Of open calls of `step`.
+        self._frames: dict[int, FrameType] = {}  # The open calls of `step`.
         self._rates: dict[int, list[Any]] = {}
         self._is_due = False              # A step is done, and not counted.
         self._is_complete = False
@@ -228,7 +228,7 @@ class _Attachment:
 
     def _before(self, optimizer: Any, args: tuple[Any, ...],
                 kwargs: dict[str, Any]) -> Any:
-        """Before a step. What it raises leaves everything as it was."""
+        """Before a step. An error leaves everything as it was."""
         frame, open_frame = sys._getframe(1), self._frames.get(id(optimizer))
         if open_frame is not None and _is_in(frame, open_frame):
             return None  # The step calls that of its base class.
@@ -264,9 +264,8 @@ class _Attachment:
             return
         del self._frames[id(optimizer)]
         self._put_rates_back(optimizer)
-        found_inf = getattr(optimizer, "found_inf", None)
-        if found_inf is not None and float(found_inf):
-            self._skip()  # A fused optimizer is called, and changes nothing.
+        if _torch.found_inf(optimizer):
+            self._skip()
             return
         self._stepped.add(id(optimizer))
         if len(self._stepped) < len(self._optimizers):

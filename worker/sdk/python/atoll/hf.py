@@ -10,7 +10,7 @@ from typing import Any, Iterator, Mapping
 
 import transformers
 
-from . import _state
+from . import _state, _torch
 from .errors import Error
 from .island import Island
 
@@ -211,7 +211,11 @@ class AtollCallback(transformers.TrainerCallback):
         self._losses = _Losses()
         self._hook = model.register_forward_hook(self._losses.add,
                                                  with_kwargs=True)
+        self._is_skipped = False
         scaler = getattr(optimizer, "scaler", None)
+        if scaler is not None:
+            # accelerate does not see that a fused optimizer skips a step.
+            optimizer.optimizer.register_step_post_hook(self._look)
         self.island = Island(
             self._address, model=model, scheduler=lr_scheduler,
             **self._options, state={
@@ -232,10 +236,13 @@ class AtollCallback(transformers.TrainerCallback):
         for group, rate in zip(optimizer.param_groups, self._rates):
             group["lr"] = rate
 
+    def _look(self, optimizer, *_):
+        self._is_skipped = _torch.found_inf(optimizer)
+
     def on_step_end(self, args, state, control, *, optimizer=None, **_):
         self._position.advance(state.global_step,
                                args.gradient_accumulation_steps)
-        if getattr(optimizer, "step_was_skipped", False):
+        if self._is_skipped or getattr(optimizer, "step_was_skipped", False):
             self._losses.take()
             self.island.tell_skipped()
             return
