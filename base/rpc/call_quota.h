@@ -47,8 +47,8 @@ class CallQuota {
   // An admitted call has ended. Each ends once.
   void End(absl::string_view certificate, Outcome outcome, absl::Time now);
 
-  // Of those that began a call in the last second, the certificate with the most
-  // calls that were given up just now or refused in a row; empty: none has
+  // The certificate with the most calls that were given up just now or refused
+  // in a row, among those that began a call in the last second; empty: none has
   // kBusyCount.
   std::string FindAbusive(absl::Time now) const;
   // The certificate that began the most calls in the last second; empty: none

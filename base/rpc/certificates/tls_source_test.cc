@@ -84,7 +84,7 @@ TEST_F(TlsSourceTest, KeepsTheOldContentIfAFileIsGoneOrUnfit) {
 }
 
 TEST_F(TlsSourceTest, ReadsTheListOfRevokedCertificatesOfItsDirectory) {
-  const std::string directory = Directory() + "/dir";
+  const std::string directory = MakeTestDirectory() + "/dir";
   TlsFiles files;
   UseTlsDirectory(directory, files);
   std::filesystem::create_directories(directory);
