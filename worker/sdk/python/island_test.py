@@ -872,6 +872,7 @@ class ReconnectTest(IslandCase):
             self.assertEqual(self.ask_again(peer)["step_count"], "3")
             np.testing.assert_array_equal(peer.read()[1], [4] * 4)
             peer.ask("save", save_id="a")
+            self.assertIn("a", os.listdir(self.path("work", "states")))
             peer.end()
 
         def after(peer):
@@ -884,7 +885,6 @@ class ReconnectTest(IslandCase):
             peer.end()
 
         self.kept(before, ["a"])
-        self.assertIn("a", os.listdir(self.path("work", "states")))
         self.socket = os.environ["ATOLL_SOCKET"] = self.path("other")
         os.rename(self.path("work"), self.path("done"))
         self.kept(after, ["a"], steps=4)

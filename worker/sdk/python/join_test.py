@@ -200,7 +200,7 @@ class JoinTest(cases.FolderCase):
     def test_the_hello_tells_the_digest_of_what_is_frozen(self):
         def script(expected, peer):
             self.assertEqual(peer.receive(), {"seq": "1", "hello": {
-                "version": 1, **expected}})
+                "version": 1, "weight_unit": "any", **expected}})
             peer.tell("error", message="stop")
             peer.wait_for_close()
 

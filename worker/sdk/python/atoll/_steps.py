@@ -162,9 +162,16 @@ class OpenTrain:
 
     def absorb(self, before: OpenTrain) -> None:
         """Takes the steps of a train whose answer the exchange has lost."""
+        self._waiting += before._waiting
+        self._waiting_steps += [self.done + step
+                                for step in before._waiting_steps]
+        if before.lost_at is None:
+            if before._loss_count:
+                self.lost_at = None
+        elif self.lost_at is None:
+            self.lost_at = before.lost_at
         self.done += before.done
         self._tokens += before._tokens
-        self._waiting += before._waiting
         self._loss_sum += before._loss_sum
         self._loss_count += before._loss_count
         if before._newest_loss is not None:
