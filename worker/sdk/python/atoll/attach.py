@@ -100,7 +100,7 @@ def attach(model: Any, optimizer: Any, *, run: str | None = None,
     attachment = _Attachment(
         island, optimizers, schedulers, scaler,
         Passes(model, getattr(island._trainer, "weight_unit", ""), weight),
-        options.get("buffers") == "average")
+        list(model.buffers()) if options.get("buffers") == "average" else [])
     for thing in optimizers:
         setattr(thing, _MARK, attachment)
     return island
@@ -180,13 +180,14 @@ class _Attachment:
 
     def __init__(self, island: Island, optimizers: Sequence[Any],
                  schedulers: Sequence[Any], scaler: Any, passes: Passes,
-                 averages_buffers: bool):
+                 buffers: Sequence[Any]):
         self._island = island
         self._optimizers = optimizers
         self._schedulers = schedulers
         self._scaler = scaler
         self._passes = passes
-        self._averages_buffers = averages_buffers
+        self._buffers = buffers           # Those that the run averages.
+        self._final_buffers: Sequence[Any] = ()
         self._stepped: set[int] = set()   # Optimizers of the open step.
         self._begun = 0                   # Steps of optimizers.
         self._frames: dict[int, FrameType] = {}  # The open calls of `step`.
@@ -222,6 +223,7 @@ class _Attachment:
 
     def _end(self) -> None:
         self._is_complete = True
+        self._final_buffers = [buffer.clone() for buffer in self._buffers]
         self._island.close()
 
     # --- Hooks ---------------------------------------------------------------
@@ -234,9 +236,9 @@ class _Attachment:
             return None  # The step calls that of its base class.
         self._count()
         if self._island.ended:
-            if self._is_complete and self._averages_buffers:
-                # A forward pass has changed them.
-                self._island._trainer.put_back()
+            # A forward pass has changed them.
+            for buffer, final in zip(self._buffers, self._final_buffers):
+                buffer.copy_(final)
             raise RunEnded("%s run %s%s: leave the loop" % (
                 ("the", self._island.run_id, " has ended, and the model has "
                  "its final parameters") if self._is_complete else
