@@ -112,7 +112,7 @@ class Trainer:
 class Pair:
     """Two trainers, 0 and 1, and a service that brings them together."""
 
-    name = service = ""
+    name = ""
 
     def __init__(self, python, folder, script, seed, ranks=1, **environment):
         self.python, self.folder, self.script = python, folder, script
@@ -122,7 +122,7 @@ class Pair:
 
     def start(self):
         """Starts the service and the trainers; `close` also after an error."""
-        os.makedirs(self.folder)
+        os.makedirs(self.folder, exist_ok=True)
         os.chdir(self.folder)  # The islands' files are below it.
         self.start_service()
         for index in (0, 1):
@@ -160,7 +160,7 @@ def _pids_with(*words):
 class Atoll(Pair):
     """Two islands of a run with the script's name, and one server."""
 
-    name, service = "Atoll", "coordinator"
+    name = "Atoll"
 
     def __init__(self, python, folder, script, seed, steps, schedule, **more):
         super().__init__(python, folder, script + "_atoll", seed,
@@ -204,7 +204,7 @@ class Atoll(Pair):
 class Torchft(Pair):
     """Two replica groups of gpt_torchft.py, and a lighthouse."""
 
-    name, service = "torchft", "lighthouse"
+    name = "torchft"
 
     def __init__(self, python, folder, script, seed, steps, schedule, **more):
         super().__init__(python, folder, script + "_torchft", seed,
