@@ -30,7 +30,7 @@ model = importlib.import_module(script).make_model(int(seed))
 atoll.create_run(script, model, **json.loads(tables))
 """
 _LOSS = re.compile(r"^validation loss ([0-9.]+|nan)$", re.M)
-_NEWS = re.compile(r"run \w+: |[Ee]rror|[Ee]xception|ERROR")
+_NEWS = re.compile(r"waits, |connects again|[Ee]rror|[Ee]xception|ended with")
 
 
 def program(python, name, folder, arguments, environment):
