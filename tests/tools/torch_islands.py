@@ -55,12 +55,12 @@ _TIMEOUT_S = 3600
 _RATIO_EACH, _RATIO_MEAN = 0.01, 0.003
 
 
-def make_environment(folder):
-    """The interpreter of a virtual environment with `_PACKAGES`."""
+def make_environment(folder, packages=_PACKAGES):
+    """The interpreter of a virtual environment with `packages`."""
     python = os.path.join(folder, "bin", "python")
     if not os.path.exists(python):
         subprocess.run(["python3", "-m", "venv", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *_PACKAGES],
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages],
                        check=True)
     return os.path.abspath(python)
 
