@@ -84,7 +84,8 @@ TEST_F(TlsSourceTest, KeepsTheOldContentIfAFileIsGoneOrUnfit) {
 }
 
 TEST_F(TlsSourceTest, ReadsTheListOfRevokedCertificatesOfItsDirectory) {
-  const std::string directory = MakeTestDirectory() + "/dir";
+  const std::string directory =
+      std::filesystem::path(files_.cert).parent_path() / "dir";
   TlsFiles files;
   UseTlsDirectory(directory, files);
   std::filesystem::create_directories(directory);
