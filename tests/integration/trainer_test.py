@@ -146,6 +146,8 @@ class TrainerTest(cluster_module.IntegrationTest):
                                else None}})
                 self.start(cluster, values, islands=ISLANDS[:1],
                            trainer=cluster_module.NUMPY_TRAINER + (words,))
+                for name in ("island-0", "trainer-of-island-0"):
+                    cluster.may_end(name)
                 trainer = cluster.processes["trainer-of-island-0"]
                 self.assertEqual(trainer.wait(), 1)
                 self.assertIn(why, trainer.tail())
@@ -282,11 +284,13 @@ class TrainerTest(cluster_module.IntegrationTest):
         self.cluster.wait_commits(1)
         self.cluster.start_trainer_island(
             "other", trainer=self.trainer_with("--base=seed-2"))
+        self.cluster.may_end("other")
+        self.cluster.may_end("trainer-of-other")
         for name in ("other", "trainer-of-other"):
             self.assertNotEqual(self.cluster.processes[name].wait(), 0)
         said = self.cluster.processes["trainer-of-other"].tail()
-        for part in ("island other", "island island-0", "frozen parameters"):
-            self.assertIn(part, said)
+        for part in ("island other", "island island-[012]", "frozen param"):
+            self.assertRegex(said, part)
         self.assertNotIn("other",
                          [i.island_id for i in self.cluster.islands()])
         # One with the same base may join.
