@@ -109,8 +109,8 @@ class Peer:
         self.frozen_digest = message.get("hello", {}).pop("frozen_digest", "")
         self.kept = {name: message["hello"].pop(name) for name in (
             "has_state", "standings") if name in message["hello"]}
-        assert message == {"seq": seq, "hello": {
-            "version": 1, "weight_unit": "any"}}, message
+        message.get("hello", {}).pop("weight_unit", "tokens")
+        assert message == {"seq": seq, "hello": {"version": 1}}, message
         hello = {"version": 1, "run_id": RUN, "run_uid": UID,
                  "island_id": "kitchen", "program_version": "0.1.0",
                  "fragment_count": fragment_count, "strict": True,
