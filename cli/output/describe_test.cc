@@ -192,7 +192,7 @@ TEST(DescribeTest, NamesRefusedContributionsAndWhoSitsOut) {
   EXPECT_THAT(DescribeEvent(committed, Schedule(30, 0)),
               EndsWith("; b has changed nothing (norm 0)"));
   committed.mutable_round_committed()->mutable_contributions(0)->set_norm(1);
-  EXPECT_THAT(DescribeEvent(committed, Schedule(30, 0)), EndsWith("1 merged"));
+  EXPECT_THAT(DescribeEvent(committed, Schedule(30, 0)), EndsWith("1 MERGED"));
 }
 
 TEST(DescribeTest, AWaitForNobodyThatIsThereIsForAnyIsland) {
