@@ -94,8 +94,8 @@ class BoundedListener {
   // The same, of the connection whose peer has the address `peer`, as
   // ToPeerText names it.
   void Prove(absl::string_view peer, const std::string& name);
-  // Shuts all connections of `name`. Bytes that their owners have not read yet
-  // are lost.
+  // Shuts all connections of `name`; if it is empty, of those that have proven
+  // nothing. Bytes that their owners have not read yet are lost.
   void Shut(const std::string& name);
   // Shuts a connection; its owner then closes it. Nothing if it is not here.
   void Shut(Id id);

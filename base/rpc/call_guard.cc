@@ -179,6 +179,9 @@ void CallGuard::Wait(const grpc::ServerContextBase& call) {
   std::string key = quota_.FindAbusive(now);
   if (key.empty() && is_urgent) key = quota_.FindBusiest(now);
   if (!key.empty()) Shut(key, absl::BytesToHexString(key.substr(0, 8)));
+  // A new connection of the same peer is a stranger's until one of its calls
+  // has a thread.
+  listener_->Shut("");
 }
 
 void CallGuard::Start(const grpc::ServerContextBase& call, State state) {

@@ -33,23 +33,14 @@ CALLS = {
     "coordinator": ("/atoll.v1.RunService/GetRun", True),
     "server-0": ("/atoll.v1.ParameterService/PushOuterGradient", False),
 }
-# An attacker that cannot connect waits for so long.
-_PAUSE_S = 0.05
 
 
 def attack(address, cert, key, program, streams, connections):
     """The attacker, a process of its own. Prints the streams that it sent."""
     path, with_message = CALLS[program]
     certificate = certificates.Certificate(cert, key, "")
-    left = int(streams)
-    for _ in range(int(connections)):
-        sent = rapid_reset.send(address, certificate, path, left, with_message)
-        left -= sent
-        if left <= 0:
-            break
-        if sent == 0:
-            time.sleep(_PAUSE_S)
-    print(int(streams) - left)
+    print(rapid_reset.flood(address, certificate, path, int(streams),
+                            with_message, int(connections)))
 
 
 class RapidResetTable(rapid_reset.AttackTest):

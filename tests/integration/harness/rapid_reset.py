@@ -15,6 +15,7 @@ from harness import wait
 
 _CANCEL = struct.pack(">I", 8)
 _BATCH = 500
+_PAUSE_S = 0.05  # A peer that cannot connect waits for so long.
 
 
 def send(address, certificate, path, streams, with_message):
@@ -37,6 +38,21 @@ def send(address, certificate, path, streams, with_message):
     except OSError:
         return 0
     return streams
+
+
+def flood(address, certificate, path, streams, with_message, connections):
+    """Sends on up to `connections`, each once the one before it has ended.
+
+    Returns how many streams were sent."""
+    left = streams
+    for _ in range(connections):
+        sent = send(address, certificate, path, left, with_message)
+        left -= sent
+        if left <= 0:
+            break
+        if sent == 0:
+            select.select([], [], [], _PAUSE_S)
+    return streams - left
 
 
 def memory(process, name):
