@@ -936,7 +936,7 @@ UNITS = {
         "export_directory": "//base/codec:sha256 //base/io //base/io:hash_file //base/io:open_directory //base/io:unique_fd //base/random_id //base/status //base/status:refusal :checkpoint_manifest",
         "export_directory_test": "//base/codec:sha256 //base/io //base/io/testing:dying_file_system //base/status:refusal :export_directory",
         "model_config_file": "//base/status //proto:run_proto @nlohmann_json",
-        "model_template": "//base/codec:sha256 //base/io //base/io:open_directory //base/layout //base/status :checkpoint_manifest :export_directory :weight_files",
+        "model_template": "//base/codec:bits //base/codec:sha256 //base/io //base/io:open_directory //base/layout //base/status :checkpoint_manifest :export_directory :weight_files",
         "model_template_test": "//base/io //worker/checkpoint :model_template",
         "safetensors": "//base/status @nlohmann_json",
         "safetensors_test": ":safetensors",

@@ -19,6 +19,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/codec/bits.h"
 #include "base/codec/sha256.h"
 #include "base/io/open_directory.h"
 #include "base/status/status_macros.h"
@@ -96,33 +97,21 @@ std::string SomeOf(absl::Span<const std::string> names) {
           : absl::StrCat(" and ", names.size() - shown, " more"));
 }
 
-// Bytes of an element of a dtype that can hold a run's value; 0: none can.
-int FloatBytes(absl::string_view dtype) {
-  if (dtype == "F64") return 8;
-  if (dtype == "F32") return 4;
-  return dtype == "F16" || dtype == "BF16" ? 2 : 0;
+// An element of this dtype can hold a run's value.
+bool IsFloat(absl::string_view dtype) {
+  return dtype == "F64" || dtype == "F32" || dtype == "F16" || dtype == "BF16";
 }
-
-uint32_t BitsOf(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-
-constexpr uint32_t kMagnitude = 0x7fffffff;
 
 // The nearest value, ties to the even one; nullopt: it would be infinite, or is
 // no number.
 std::optional<uint16_t> NarrowBf16(float value) {
-  const uint32_t bits = BitsOf(value);
-  const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
-  if ((bits & kMagnitude) >= 0x7f7f8000) return std::nullopt;
-  return static_cast<uint16_t>(rounded >> 16);
+  if (codec::MagnitudeBits(value) >= 0x7f7f8000) return std::nullopt;
+  return codec::NearestBf16(value);
 }
 
 std::optional<uint16_t> NarrowF16(float value) {
-  const uint32_t magnitude = BitsOf(value) & kMagnitude;
-  const uint32_t sign = BitsOf(value) >> 16 & 0x8000;
+  const uint32_t magnitude = codec::MagnitudeBits(value);
+  const uint32_t sign = codec::ToBits(value) >> 16 & 0x8000;
   if (magnitude >= 0x477ff000) return std::nullopt;  // 65520 and more.
   if (magnitude < 0x38800000) {  // Less than 2^-14: a multiple of 2^-24.
     return static_cast<uint16_t>(
@@ -292,7 +281,7 @@ absl::Status ModelTemplate::MatchTensors(const v1::Layout& layout) {
                                   ": save the model that the run was created "
                                   "with"));
       }
-      if (FloatBytes(entries[e].dtype) == 0) {
+      if (!IsFloat(entries[e].dtype)) {
         return wrong(absl::StrCat("is ", entries[e].dtype,
                                   ", which cannot hold the run's values: save "
                                   "the model in F32, BF16 or F16"));

@@ -288,7 +288,8 @@ class KeptStepsTest : public RemoteTrainerTest {
  protected:
   KeptStepsTest() { spec_.mutable_schedule()->set_timing(v1::TIMING_STRICT); }
 
-  // What the trainer is asked between its hello and a train of `request`.
+  // Returns the requests that the trainer hears from its hello to the train
+  // of `request`.
   std::string Asked(const std::string& save_id, const StepRequest& request,
                     const std::function<void(RemoteTrainer&)>& before = {}) {
     std::string asked;

@@ -195,6 +195,13 @@ absl::Status TrainerHost::Connect(const v1::TrainerHello& hello,
   return absl::OkStatus();
 }
 
+v1::TrainerHello TrainerHost::TakeStandings() {
+  v1::TrainerHello said = said_;
+  said_.clear_has_state();
+  said_.clear_standings();
+  return said;
+}
+
 absl::Status TrainerHost::Accept(std::stop_token stop, absl::Time give_up) {
   while (true) {
     if (stop.stop_requested()) {
@@ -264,10 +271,8 @@ absl::Status TrainerHost::Greet(const v1::TrainerHello& hello,
                      KindName(first.kind_case())));
   }
   RETURN_IF_ERROR(CheckVersion(first.hello().version()));
-  data_fingerprint_ = first.hello().data_fingerprint();
   ASSIGN_OR_RETURN(weight_unit_, ToUnit(first.hello().weight_unit()));
-  frozen_digest_ = first.hello().frozen_digest();
-  standings_ = first.hello();
+  said_ = first.hello();
   v1::TrainerMessage answer;
   answer.set_seq(first.seq());
   *answer.mutable_hello() = hello;

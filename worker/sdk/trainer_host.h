@@ -81,7 +81,9 @@ class TrainerHost {
   }
 
   // The fingerprint in the trainer's hello. Requires: Connect().
-  const std::string& data_fingerprint() const { return data_fingerprint_; }
+  const std::string& data_fingerprint() const {
+    return said_.data_fingerprint();
+  }
   // The unit that the trainer counts; UNSPECIFIED: any. Requires: Connect().
   v1::WeightUnit weight_unit() const { return weight_unit_; }
 
@@ -89,11 +91,11 @@ class TrainerHost {
   // Thread-safe.
   void Notify(const std::string& notice);
   // The digest of what is frozen in the trainer's hello.
-  const std::string& frozen_digest() const { return frozen_digest_; }
+  const std::string& frozen_digest() const { return said_.frozen_digest(); }
 
-  // The state that a new trainer has kept: its hello. Empty after the first
-  // call. Requires: Connect().
-  v1::TrainerHello TakeStandings() { return std::exchange(standings_, {}); }
+  // The trainer's hello. After the first call it tells of no state that the
+  // trainer has kept. Requires: Connect().
+  v1::TrainerHello TakeStandings();
 
   // Sends `request` and returns the answer, which is of the same kind.
   //
@@ -144,10 +146,8 @@ class TrainerHost {
   std::string run_uid_;  // The run of the regions; empty: none.
   std::vector<SharedRegion> regions_;
   uint64_t seq_ = 0;
-  std::string data_fingerprint_;
   v1::WeightUnit weight_unit_ = v1::WEIGHT_UNIT_TOKENS;
-  std::string frozen_digest_;
-  v1::TrainerHello standings_;
+  v1::TrainerHello said_;  // The trainer's hello.
 
   mutable Mutex mutex_;
   std::deque<std::string> notices_ ABSL_GUARDED_BY(mutex_);

@@ -151,8 +151,9 @@ class Client:
         body = total.answer()
         if train.paused_s:
             body["paused_seconds"] = train.paused_s
-        if self._trainer.index_digest():
-            body["index_digest"] = self._trainer.index_digest()
+        digest = self._trainer.index_digest()
+        if digest:
+            body["index_digest"] = digest
         return body
 
     def leave(self, train: OpenTrain) -> None:

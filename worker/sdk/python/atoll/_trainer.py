@@ -51,7 +51,6 @@ class Trainer:
         self._saver = Saver(store)
         self._saves_always = saves_always
         self._evaluator = evaluator
-        self._fragments: list[int] = []  # The regions', once bound.
         self._regions: Regions | None = None
         self._saved_at: float | None = None
         self._asked_at: float | None = None  # For the newest save.
@@ -245,7 +244,9 @@ class Trainer:
 
     def put_back(self) -> None:
         """Writes the newest parameters of the regions again."""
-        self.ranks.together(lambda: self._on_write(self._fragments))
+        assert self._regions is not None
+        fragments = list(range(self._regions.fragment_count))
+        self.ranks.together(lambda: self._on_write(fragments))
 
     def forget(self) -> None:
         """Deletes this rank's states: the run is complete."""
@@ -297,7 +298,6 @@ class Trainer:
     def _bind(self, regions: Regions) -> None:
         self._parameters.bind(regions)
         self._regions = regions
-        self._fragments = list(range(regions.fragment_count))
 
     def _on_read(self, fragments: list[int]) -> None:
         self._parameters.read(fragments)

@@ -99,26 +99,27 @@ def attach(model: Any, optimizer: Any, *, run: str | None = None,
     island.start()
     attachment = _Attachment(
         island, optimizers, schedulers, scaler,
-        Passes(model, getattr(island._trainer, "weight_unit", ""), weight),
+        Passes(model, island._trainer.weight_unit, weight),
         list(model.buffers()) if options.get("buffers") == "average" else [])
     for thing in optimizers:
         setattr(thing, _MARK, attachment)
     return island
 
 
-def _optimizer_in(thing: Any) -> Any:
-    """The torch optimizer that accelerate or Lightning has wrapped."""
-    kind = _torch.loaded().optim.Optimizer
-    while isinstance(getattr(thing, "optimizer", None), kind):
-        thing = thing.optimizer
+def _unwrapped(thing: Any, name: str, kind: type) -> Any:
+    """The object that accelerate or Lightning has wrapped as `name`."""
+    while isinstance(getattr(thing, name, None), kind):
+        thing = getattr(thing, name)
     return thing
+
+
+def _optimizer_in(thing: Any) -> Any:
+    return _unwrapped(thing, "optimizer", _torch.loaded().optim.Optimizer)
 
 
 def _scheduler_in(thing: Any) -> Any:
-    kind = _torch.loaded().optim.lr_scheduler.LRScheduler
-    while isinstance(getattr(thing, "scheduler", None), kind):
-        thing = thing.scheduler
-    return thing
+    return _unwrapped(thing, "scheduler",
+                      _torch.loaded().optim.lr_scheduler.LRScheduler)
 
 
 def _steps_each_step(thing: Any) -> bool:
