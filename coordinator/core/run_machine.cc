@@ -518,6 +518,10 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
   }
   shard.reported = true;
   shard.report = report;
+  // A report may hold any number.
+  shard.acknowledged_commit_seq =
+      std::max(shard.acknowledged_commit_seq,
+               std::min(report.persisted_commit_seq(), state_.commit_seq()));
   Advance();
   return absl::OkStatus();
 }
@@ -530,6 +534,8 @@ absl::Status RunMachine::Take(const event::ServerChanged& changed,
     if (!changed.restarted) continue;
     ObservedShard fresh;
     fresh.had = std::move(observed_.shards[shard].had);
+    fresh.acknowledged_commit_seq =
+        observed_.shards[shard].acknowledged_commit_seq;
     observed_.shards[shard] = std::move(fresh);
   }
   Advance();

@@ -17,6 +17,7 @@
 #include "coordinator/core/outputs/history.h"
 #include "coordinator/core/outputs/island_warning.h"
 #include "coordinator/core/outputs/plans.h"
+#include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/measured_speeds.h"
 #include "coordinator/core/rounds/sit_out.h"
 
@@ -263,6 +264,8 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
     server.set_alive(info != nullptr && info->alive);
     const ObservedShard& shard = machine.observed().shards[placement.shard()];
     server.set_persisted_commit_seq(shard.report.persisted_commit_seq());
+    server.set_acknowledged_commit_seq(
+        AcknowledgedCommitSeq(state, machine.observed(), placement.shard()));
     server.set_fault(shard.report.fault());
     server.set_blocked_reason(shard.report.blocked_reason());
   }

@@ -262,6 +262,8 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
             });
   AddDropped(state, observed.shards[shard], plan);
   plan.set_commit_seq(state.commit_seq());
+  plan.set_acknowledged_commit_seq(
+      AcknowledgedCommitSeq(state, observed, shard));
   plan.set_started(state.started());
   *plan.mutable_version0() = state.version0();
   return plan;

@@ -300,6 +300,8 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
   *recent.mutable_commit() = commit;
   *recent.mutable_seal() = fragment->sealed.seal();
   PushBounded(recent_commits_, std::move(recent), kCommitsAheadMax);
+  persisted_commit_seqs_.assign(body.persisted_commit_seqs().begin(),
+                                body.persisted_commit_seqs().end());
   if (body.round().has_training_loss()) {
     PushPoint(loss_points_, time, commit_seq_, body.round().training_loss());
   }

@@ -169,6 +169,11 @@ class RunState {
   const std::deque<storage::v1::CommitSnapshot>& recent_commits() const {
     return recent_commits_;
   }
+  // By shard: what it had acknowledged at the newest COMMIT. Empty if an older
+  // program wrote that.
+  const std::vector<int64_t>& persisted_commit_seqs() const {
+    return persisted_commit_seqs_;
+  }
   const OutcomeTable& outcomes() const { return outcomes_; }
   const std::deque<v1::ContributionOutcome>& dropped() const {
     return dropped_;
@@ -264,6 +269,7 @@ class RunState {
   int64_t commit_seq_ = 0;
   absl::Time last_commit_time_ = absl::InfinitePast();
   std::deque<storage::v1::CommitSnapshot> recent_commits_;
+  std::vector<int64_t> persisted_commit_seqs_;
   OutcomeTable outcomes_;
   std::deque<v1::ContributionOutcome> dropped_;
   std::map<int32_t, int64_t> data_positions_;

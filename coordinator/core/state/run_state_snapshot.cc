@@ -75,6 +75,9 @@ storage::v1::RunSnapshot RunState::ToSnapshot() const {
   for (const auto& recent : recent_commits_) {
     *snapshot.add_recent_commits() = recent;
   }
+  for (const int64_t persisted : persisted_commit_seqs_) {
+    snapshot.add_persisted_commit_seqs(persisted);
+  }
   for (storage::v1::OutcomesSnapshot& row : outcomes_.ToSnapshot()) {
     *snapshot.add_outcomes() = std::move(row);
   }
@@ -173,6 +176,8 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
   }
   recent_commits_.assign(snapshot.recent_commits().begin(),
                          snapshot.recent_commits().end());
+  persisted_commit_seqs_.assign(snapshot.persisted_commit_seqs().begin(),
+                                snapshot.persisted_commit_seqs().end());
   for (const auto& row : snapshot.outcomes()) outcomes_.Restore(row);
   dropped_.assign(snapshot.dropped().begin(), snapshot.dropped().end());
   for (const v1::DataPosition& position : snapshot.data_positions()) {
