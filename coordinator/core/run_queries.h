@@ -55,7 +55,8 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
 absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
     const RunMachine& machine, const v1::ListCheckpointsRequest& request);
 
-// A page of rounds: commit_seq in [begin, end), of those that are kept. The
+// A page of rounds: commit_seq in [begin, end), of those that are kept, all of
+// the run's past. A page ends where a restore has taken commits out. The
 // caller reads the rounds and their evaluations from the history.
 struct RoundsPage {
   int64_t first_kept = 1;
