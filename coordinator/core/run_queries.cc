@@ -411,6 +411,7 @@ absl::StatusOr<RoundsPage> PlanRounds(const RunState& state,
   }
   const int64_t end = state.commit_seq() + 1;
   RoundsPage page;
+  page.restores = state.restores();
   page.first_kept = FirstKeptCommit(state);
   const int64_t after =
       std::max({start, request.after_commit_seq(), page.first_kept - 1});

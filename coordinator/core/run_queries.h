@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,7 @@ struct RoundsPage {
   int64_t begin = 1;
   int64_t end = 1;
   bool last = true;  // No further page.
+  std::deque<v1::Restore> restores;  // RunState::restores().
 };
 // INVALID_ARGUMENT: page_size, page_token or after_commit_seq is wrong.
 absl::StatusOr<RoundsPage> PlanRounds(const RunState& state,
