@@ -4,7 +4,9 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -337,7 +339,7 @@ TEST_P(RunStoreRestoreTest, ADamagedNewestVersionDoesNotHinderIt) {
 }
 
 TEST_P(RunStoreRestoreTest, KeepsWhatEarlierCommitsMergedForPins) {
-  if (!keeps_contributions()) return;
+  if (!keeps_contributions()) GTEST_SKIP();
   for (const int64_t commit_seq : {2, 3}) {
     records::KeptRecord kept;
     *kept.mutable_stored()->mutable_info() =

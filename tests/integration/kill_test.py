@@ -64,6 +64,7 @@ SPECIAL = {
     "coordinator.delete.": "delete",
     "coordinator.forget.": "delete",
     "server.delete.": "delete",
+    "server.restore.": "restore",
     "coordinator.token.": "enrol",
     "coordinator.identity.": "enrol",
 }
@@ -397,6 +398,29 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         wait.until("the run is deleted", deleted)
         churn.wait_gone(cluster)
         self.assertEqual(list(cluster.retry(cluster.runs.ListRuns).runs), [])
+
+    def restore(self):
+        """The same command, typed again, goes on."""
+        cluster = self.cluster
+        members = self.start({"schedule": {"round_count": 2},
+                              "checkpoint_every_round_count": 1},
+                             island_count=2)
+        toy.play_round(members, 0, cases.seed())
+        at_cut = cluster.parameters_sha256()
+        toy.play_round(members, 1, cases.seed())
+        cluster.wait_state(cluster_module.COMPLETED)
+        cluster.wait_durable("round-1", "final")
+        restore = {"run_id": "run", "from": "round-1"}
+        self.dying(cluster.runs.RestoreRun, **restore)
+        self.revive()
+        cluster.retry(cluster.runs.RestoreRun, **restore)
+        wait.until("the run is at the cut on each server", lambda: all(
+            server.persisted_commit_seq == state.run.restored.commit_seq
+            for state in [cluster.run_state()] for server in state.servers))
+        state = cluster.run_state()
+        self.assertEqual(state.run.run_epoch, 2)
+        self.assertFalse(state.run.fault.code)
+        self.assertEqual(cluster.parameters_sha256(), at_cut)
 
     def enrol(self):
         """One use of a token makes one identity, of one key."""
