@@ -219,15 +219,15 @@ Json DescribeJson(const v1::Run& run, const v1::RestoreRunResponse& answer,
 void Print(Context& context, const v1::Run& run,
            const v1::Checkpoint& checkpoint,
            const v1::RestoreRunResponse& answer,
-           const std::string& next_command) {
+           const std::string& next_command, bool is_dry) {
   Fields fields;
   fields.Add("run", run.run_id());
   fields.Add("state", EnumName(run.state()));
   if (!run.state_reason().empty()) fields.AddText("why", run.state_reason());
   fields.AddText("cut", DescribeCut(checkpoint));
-  fields.AddText(answer.changed() ? "lost" : "would be lost",
-                 DescribeLoss(answer));
-  if (answer.changed()) {
+  if (is_dry) fields.AddText("would be lost", DescribeLoss(answer));
+  if (answer.changed()) fields.AddText("lost", DescribeLoss(answer));
+  if (!is_dry) {
     fields.Add("epoch", absl::StrCat(run.run_epoch()));
     fields.AddText("islands",
                    "those that live continue from the cut by themselves");
@@ -254,11 +254,12 @@ absl::Status RestoreRun(Context& context, const RestoreOptions& options) {
   ASSIGN_OR_RETURN(v1::RestoreRunResponse answer, Restore(*client, request));
   ASSIGN_OR_RETURN(const v1::Checkpoint checkpoint,
                    FindCut(*client, options.run_id, answer.pin()));
-  std::string command =
-      absl::StrCat("atoll run restore ", options.run_id, " --from ",
-                   options.from.empty() ? answer.pin().pin_id() : options.from);
   if (options.dry_run) {
-    Print(context, before.run(), checkpoint, answer, command);
+    const std::string command = absl::StrCat(
+        "atoll run restore ", options.run_id, " --from ",
+        options.from.empty() ? answer.pin().pin_id() : options.from);
+    Print(context, before.run(), checkpoint, answer, command,
+          /*is_dry=*/true);
     return absl::OkStatus();
   }
   // The same command after it was interrupted asks no second time.
@@ -280,7 +281,8 @@ absl::Status RestoreRun(Context& context, const RestoreOptions& options) {
                        after->run().state() == v1::RUN_STATE_COMPLETED;
   Print(context, after->run(), checkpoint, answer,
         absl::StrCat("atoll run ", goes_on ? "watch " : "show ",
-                     options.run_id));
+                     options.run_id),
+        /*is_dry=*/false);
   return absl::OkStatus();
 }
 
