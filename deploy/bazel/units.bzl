@@ -513,6 +513,7 @@ UNITS = {
         "refused_peers_test": ":refused_peers",
         "report_joiner": "//proto:server_service_proto",
         "report_joiner_test": ":report_joiner",
+        "restore_test": "//base/status:refusal //coordinator/core/outputs:plans //coordinator/core/rounds:contributions //coordinator/core/testing:run_simulation_fixture :run_queries",
         "revoked_island_test": "//coordinator/core/testing:run_simulation_fixture //proto:plan_proto",
         "run_machine": "//base/codec:sha256 //base/features //base/layout //base/layout:ids //base/layout:schedule //base/layout:weight_unit //base/status //base/status:refusal //base/time:proto_time //coordinator/core/rounds //coordinator/core/rounds:async_rounds //coordinator/core/rounds:contributions //coordinator/core/rounds:data_lease //coordinator/core/rounds:measured_speeds //coordinator/core/rounds:open_round //coordinator/core/rounds:recalls //coordinator/core/rounds:run_end //coordinator/core/rounds:sit_out //coordinator/core/rounds:slot_plans //coordinator/core/rounds:verdicts //coordinator/core/spec:island_requests //coordinator/core/spec:validate_spec //coordinator/core/state:observations //coordinator/core/state:run_state //proto:coordinator_records_proto //proto:island_service_proto //proto:run_proto //proto:run_service_proto //proto:server_service_proto :slot_reuse",
         "run_machine_test": "//base/status:refusal //coordinator/core/outputs:plans //coordinator/core/rounds:contributions //coordinator/core/spec:validate_spec //coordinator/core/testing:run_simulation_fixture :run_machine :run_queries",
@@ -584,9 +585,11 @@ UNITS = {
     "coordinator/core/state": {
         "observations": "//base/layout:trainer_metrics //proto:island_service_proto //proto:run_proto //proto:server_service_proto :phase_table",
         "outcome_table": "//proto:coordinator_records_proto //proto:plan_proto",
+        "past": "//proto:run_proto",
+        "past_test": ":past",
         "phase_table": "//base/time:proto_time //proto:island_service_proto",
         "phase_table_test": "//base/time:proto_time :phase_table",
-        "run_state": "//base/layout //base/layout:schedule //base/status //base/time:proto_time //coordinator/core/verdict:verdict_rule //proto:coordinator_records_proto //proto:plan_proto //proto:run_proto //proto:training_state_service_proto :outcome_table",
+        "run_state": "//base/layout //base/layout:schedule //base/status //base/time:proto_time //coordinator/core/verdict:verdict_rule //proto:coordinator_records_proto //proto:plan_proto //proto:run_proto //proto:training_state_service_proto :outcome_table :past",
         "run_state_test": "//coordinator/core/testing:run_simulation //coordinator/core:coordinator :run_state",
     },
     "coordinator/core/testing": {

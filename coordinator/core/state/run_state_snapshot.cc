@@ -91,6 +91,12 @@ storage::v1::RunSnapshot RunState::ToSnapshot() const {
   }
   snapshot.set_fragment_token_count(fragment_token_count_);
   for (const auto& [id, pin] : pins_) *snapshot.add_pins() = pin;
+  for (const v1::Restore& restore : restores_) {
+    *snapshot.add_restores() = restore;
+  }
+  for (const v1::FragmentVersion& version : restored_cut_) {
+    *snapshot.add_restored_cut() = version;
+  }
   for (const auto& [version, evaluation] : evaluations_) {
     *snapshot.add_evaluations() = evaluation;
   }
@@ -187,6 +193,9 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
   for (const storage::v1::PinSnapshot& pin : snapshot.pins()) {
     pins_[pin.pin_set().pin().pin_id()] = pin;
   }
+  restores_.assign(snapshot.restores().begin(), snapshot.restores().end());
+  restored_cut_.assign(snapshot.restored_cut().begin(),
+                       snapshot.restored_cut().end());
   for (const v1::Evaluation& evaluation : snapshot.evaluations()) {
     evaluations_[evaluation.version()] = evaluation;
   }
