@@ -83,6 +83,8 @@ class StrictRestoreTest(cluster_module.IntegrationTest):
     def test_islands_go_on_by_themselves_and_the_run_completes(self):
         cluster = self.cluster
         self.start()
+        # Else it may complete first. A restore resumes it.
+        cluster.runs.PauseRun(run_id="run")
         pids = {name: cluster.processes[name].pid for name in ISLANDS}
         asked = restore(cluster, "--from", FROM, "--dry-run")
         self.assertFalse(asked["changed"])
