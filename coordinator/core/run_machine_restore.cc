@@ -154,7 +154,7 @@ absl::StatusOr<v1::Pin> RunMachine::FindSource(const std::string& from) const {
                            : pin->pin_id() != from) {
       continue;
     }
-    // Of two pins of one cut, one may be durable before the other.
+    // Another pin of the same cut may be durable before this one.
     const absl::Status held = CheckHeld(*pin);
     if (held.ok()) return *pin;
     if (!commit.has_value()) return held;

@@ -22,8 +22,8 @@ inline constexpr size_t kRestoresMax = 64;
 // True if one of `restores` went back to before commit `commit_seq`.
 bool IsSuperseded(const std::deque<v1::Restore>& restores, int64_t commit_seq);
 
-// The first number from `commit_seq` on that is a commit of the past, if the
-// order of decisions goes on that far: neither superseded nor a restore.
+// The first number from `commit_seq` on that is neither superseded nor a
+// restore. It may be one that has not been used yet.
 int64_t SkipToPast(const std::deque<v1::Restore>& restores, int64_t commit_seq);
 
 // The first number above `commit_seq`, at most `end`, that is not a commit of

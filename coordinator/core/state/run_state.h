@@ -198,7 +198,7 @@ class RunState {
   bool just_restored() const {
     return !restores_.empty() && restores_.back().commit_seq() == commit_seq_;
   }
-  // What a restore to the present cut needs.
+  // The point of the present cut, for a restore to it.
   storage::v1::RestorePoint MakeRestorePoint() const;
 
   // --- Cuts ---
