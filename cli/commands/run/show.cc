@@ -28,13 +28,14 @@ std::string DescribeDurable(const v1::Checkpoint& checkpoint) {
 
 std::string DescribeCheckpoints(
     const std::vector<v1::Checkpoint>& checkpoints) {
-  Table table({"CHECKPOINT", ">COMMIT", ">ROUND", "MADE", "DURABLE"});
+  Table table({"CHECKPOINT", ">COMMIT", ">ROUND", "MADE", "SUSPECT", "DURABLE"});
   for (const v1::Checkpoint& checkpoint : checkpoints) {
     const v1::Pin& pin = checkpoint.pin();
     if (!pin.checkpoint()) continue;
     table.AddRow({pin.pin_id(), absl::StrCat(pin.commit_seq()),
                   pin.cut().empty() ? "-" : absl::StrCat(pin.cut(0).version()),
                   FormatTimestamp(FromProto(checkpoint.create_time())),
+                  pin.suspect() ? "yes" : "no",
                   DescribeDurable(checkpoint)});
   }
   Table kept({"PIN", ">COMMIT", "UNTIL", "KEEPS"});
@@ -80,6 +81,13 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
     if (!fault.next_command().empty()) {
       fields.Add("  next command", fault.next_command());
     }
+  }
+  // The reason of a pause by the guard says it already.
+  if (!state.outside_band().empty() &&
+      run.state_reason().find(state.outside_band()) == std::string::npos) {
+    fields.AddText("guard",
+                   absl::StrCat(state.outside_band(), "; `atoll run resume ",
+                                run.run_id(), "` accepts it as good"));
   }
   for (const v1::SilentTrainer& silent : state.silent_trainers()) {
     fields.AddText(
