@@ -52,8 +52,8 @@ narrow() {
 # Every command has help on stdout, with an example.
 commands=(
   "run create" "run list" "run show" "run watch" "run pause" "run resume"
-  "run cancel" "run delete" "run export" "run import" "run pin" "replay"
-  "island list"
+  "run cancel" "run delete" "run export" "run import" "run pin" "run restore"
+  "replay" "island list"
   "island remove" "island readmit" "round list" "metrics" "join" "enrol"
   "doctor" "plan" "local status" "local pause" "local resume" "local finish"
   "data tokenize" "data publish" "data allow" "dev up"

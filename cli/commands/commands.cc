@@ -29,6 +29,7 @@ void AddCommands(flags::Command& app, Context& context) {
   AddRunExport(run, context);
   AddRunImport(run, context);
   AddRunPin(run, context);
+  AddRunRestore(run, context);
   flags::Command& island =
       group("island", "List, show, remove and revoke islands");
   AddIslandList(island, context);

@@ -11,6 +11,7 @@
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/commands/commands.h"
+#include "cli/output/describe.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
 
@@ -49,7 +50,17 @@ absl::Status GetMetrics(Context& context, const MetricsOptions& options) {
     }
     table.AddRow(std::move(cells));
   }
-  context.output().PrintList("series", items, table.ToString());
+  Json restores = Json::array();
+  std::string text = table.ToString();
+  for (const v1::Restore& restore : response->restores()) {
+    restores.push_back(ToJson(restore));
+    absl::StrAppend(&text, "restored ", DescribeRestore(restore), "\n");
+  }
+  if (context.output().format() == OutputFormat::kJsonl) {
+    context.output().PrintList("series", items, text);
+  } else {
+    context.output().Print({{"series", items}, {"restores", restores}}, text);
+  }
   return absl::OkStatus();
 }
 

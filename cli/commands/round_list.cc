@@ -97,6 +97,13 @@ void AddPhaseRows(const v1::Round& round, Table* table) {
   }
 }
 
+// A row for the restore between two rounds that follow each other in a run's
+// one past. Each COMMIT and RESTORE takes the next number.
+void AddRestoreRow(int64_t before, int64_t after, Table* table) {
+  table->AddRow({absl::StrCat(after - 1), "-", "-", "-", "-", "-", "-", "-",
+                 absl::StrCat("restored to the state after commit ", before)});
+}
+
 absl::Status ListRounds(Context& context, const RoundListOptions& options) {
   ASSIGN_OR_RETURN(auto client, context.MakeClient());
   Table rounds_table({">COMMIT", ">ROUND", ">FRAGMENT", ">TRAINING",
@@ -107,6 +114,7 @@ absl::Status ListRounds(Context& context, const RoundListOptions& options) {
   Table& table = options.phases ? phases_table : rounds_table;
   Json rounds = Json::array();
   bool has_outside = false;
+  int64_t newest = 0;  // The commit of the last row.
   v1::ListRoundsRequest request;
   request.set_run_id(options.run_id);
   request.set_after_commit_seq(options.after);
@@ -132,8 +140,12 @@ absl::Status ListRounds(Context& context, const RoundListOptions& options) {
       if (options.phases) {
         AddPhaseRows(round, &table);
       } else {
+        if (newest > 0 && round.commit_seq() > newest + 1) {
+          AddRestoreRow(newest, round.commit_seq(), &table);
+        }
         AddRoundRow(round, &table);
       }
+      newest = round.commit_seq();
     }
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty() && wants_more());

@@ -34,6 +34,11 @@ std::string Seconds(const google::protobuf::Timestamp& from,
   return absl::StrFormat("%.3f", absl::ToDoubleSeconds(duration));
 }
 
+std::string Time(const google::protobuf::Timestamp& time) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", FromProto(time),
+                          absl::UTCTimeZone());
+}
+
 // Cells, each with its comma.
 template <typename Cells>
 std::string Join(const Cells& cells) {
@@ -101,6 +106,7 @@ absl::Status CsvWriter::ReadRow(absl::string_view row, int64_t line) {
   row_end_ =
       absl::StrCat(absl::StrJoin(all.subspan(kBeginCount + 2), ","), "\n");
   row_.reset();
+  row_is_restore_ = cells[1].empty();
   v1::Evaluation evaluation;
   double loss = 0;
   int64_t commit_seq = 0;
@@ -130,12 +136,11 @@ absl::Status CsvWriter::Add(const v1::Round& round,
     merged_count += contribution.outcome() == v1::OUTCOME_MERGED;
   }
   commit_seq_ = round.commit_seq();
+  row_is_restore_ = false;
   row_offset_ = file_->size_bytes();
   row_begin_ = Join(std::vector<std::string>{
       absl::StrCat(round.commit_seq()), absl::StrCat(round.version()),
-      absl::StrCat(round.fragment()),
-      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", FromProto(round.commit_time()),
-                       absl::UTCTimeZone()),
+      absl::StrCat(round.fragment()), Time(round.commit_time()),
       absl::StrCat(round.merged_token_count()),
       tokens_per_second.has_value() ? Number(*tokens_per_second) : "",
       round.has_training_loss() ? Number(round.training_loss()) : ""});
@@ -148,10 +153,23 @@ absl::Status CsvWriter::Add(const v1::Round& round,
   return file_->Append(LastRow());
 }
 
+absl::Status CsvWriter::Add(const v1::Restore& restore) {
+  if (restore.commit_seq() <= commit_seq_) return absl::OkStatus();
+  commit_seq_ = restore.commit_seq();
+  row_is_restore_ = true;
+  row_offset_ = file_->size_bytes();
+  row_.reset();
+  next_.reset();
+  return file_->Append(absl::StrCat(restore.commit_seq(), ",,,",
+                                    Time(restore.time()), ",,,,,",
+                                    restore.cut_commit_seq() - 1, ",,,,,,,",
+                                    run_uid_, "\n"));
+}
+
 absl::Status CsvWriter::Add(const v1::Evaluation& evaluation) {
   if (evaluation.commit_seq() <= evaluated_commit_seq_) return absl::OkStatus();
   evaluated_commit_seq_ = evaluation.commit_seq();
-  if (commit_seq_ == 0 || row_.has_value()) {
+  if (commit_seq_ == 0 || row_.has_value() || row_is_restore_) {
     next_ = evaluation;
     return absl::OkStatus();
   }

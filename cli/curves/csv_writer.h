@@ -20,6 +20,9 @@
 // | merge_seconds         | from SEAL to COMMIT                              |
 // | run_uid               | of the run                                       |
 //
+// A row without a version is a restore: rows before it, after the commit in its
+// validation_commit_seq, are no longer part of the run.
+//
 // A cell is empty if its value is not known. An evaluation follows its commit,
 // so it fills the cells of the row that is the last one at that moment.
 
@@ -34,6 +37,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "atoll/v1/run.pb.h"
 #include "atoll/v1/training_state_service.pb.h"
 #include "base/io/file_system.h"
 #include "cli/curves/curve_file.h"
@@ -58,6 +62,9 @@ class CsvWriter {
   absl::Status Add(const v1::Round& round,
                    std::optional<double> tokens_per_second);
 
+  // Appends the row of a restore, unless the file has it or a later one.
+  absl::Status Add(const v1::Restore& restore);
+
   // Fills the cells of the last row, or keeps the evaluation for the next row
   // if they are taken. One that the file has, or an older one, is dropped.
   absl::Status Add(const v1::Evaluation& evaluation);
@@ -77,6 +84,7 @@ class CsvWriter {
   int64_t commit_seq_ = 0;              // The last row's.
   int64_t row_offset_ = 0;              // Offset of the last row in the file.
   std::string row_begin_, row_end_;     // Around the evaluation's cells.
+  bool row_is_restore_ = false;         // The last row's.
   std::optional<v1::Evaluation> row_;   // The last row's evaluation.
   std::optional<v1::Evaluation> next_;  // The evaluation for the next row.
   int64_t evaluated_commit_seq_ = 0;    // The newest in the file or in next_.

@@ -137,6 +137,25 @@ TEST_F(CsvWriterTest, AHeaderThatIsTornIsWrittenAgain) {
   EXPECT_THAT(Rows(), ElementsAre("1 @"));
 }
 
+TEST_F(CsvWriterTest, ARestoreIsARowThatTakesNoEvaluation) {
+  Open();
+  ASSERT_TRUE(writer_->Add(Round(1), {}).ok());
+  ASSERT_TRUE(writer_->Add(Round(2), {}).ok());
+  v1::Restore restore;
+  restore.set_commit_seq(3);
+  restore.set_cut_commit_seq(2);
+  ASSERT_TRUE(writer_->Add(restore).ok());
+  EXPECT_THAT(Rows(), ElementsAre("1 @", "2 @", "3 @1"));
+  for (const bool reopened : {false, true}) {
+    if (reopened) Open();
+    ASSERT_TRUE(writer_->Add(restore).ok());
+    EXPECT_THAT(Rows(), ElementsAre("1 @", "2 @", "3 @1"));
+  }
+  ASSERT_TRUE(writer_->Add(Evaluation(4, 1.5)).ok());
+  ASSERT_TRUE(writer_->Add(Round(4), {}).ok());
+  EXPECT_THAT(Rows(), ElementsAre("1 @", "2 @", "3 @1", "4 1.5@4"));
+}
+
 TEST_F(CsvWriterTest, RefusesAFileOfAnotherRunOrKind) {
   Open();
   ASSERT_TRUE(writer_->Add(Round(1), {}).ok());

@@ -1,5 +1,6 @@
 #include "cli/curves/curves.h"
 
+#include <limits>
 #include <map>
 #include <string>
 
@@ -67,6 +68,20 @@ absl::Status Curves::Add(const v1::Round& round) {
   }
   if (!round.has_evaluation()) return absl::OkStatus();
   return Add(round.evaluation(), FromProto(round.commit_time()));
+}
+
+absl::Status Curves::Add(const v1::Restore& restore) {
+  if (restore.commit_seq() <= commit_seq_) return absl::OkStatus();
+  commit_seq_ = restore.commit_seq();
+  // The tokens before the next commit are not known here: it gets no rate.
+  merged_token_count_ = std::numeric_limits<int64_t>::max();
+  if (events_ != nullptr) {
+    RETURN_IF_ERROR(events_->Add(
+        {CurvePoint{"run/restored_to_commit", restore.commit_seq(),
+                    FromProto(restore.time()),
+                    static_cast<double>(restore.cut_commit_seq() - 1)}}));
+  }
+  return csv_ != nullptr ? csv_->Add(restore) : absl::OkStatus();
 }
 
 absl::Status Curves::Add(const v1::Evaluation& evaluation, absl::Time time) {

@@ -8,6 +8,7 @@
 //   commit that was evaluated), throughput(tps), outer/gradient_norm,
 //   rounds/merged_tokens, rounds/collect_seconds (OPEN to SEAL),
 //   rounds/merge_seconds (SEAL to COMMIT)
+// A restore is a point of run/restored_to_commit, at its own place in the order.
 
 #pragma once
 
@@ -17,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "atoll/v1/run.pb.h"
 #include "atoll/v1/training_state_service.pb.h"
 #include "cli/curves/csv_writer.h"
 #include "cli/curves/event_writer.h"
@@ -41,6 +43,8 @@ class Curves {
   // no point. Errors as the file system's.
   absl::Status Add(const v1::Round& round);
   absl::Status Add(const v1::Evaluation& evaluation, absl::Time time);
+  // Adds the mark of a restore, in the order of commits.
+  absl::Status Add(const v1::Restore& restore);
 
  private:
   // From the commit before; nullopt if it is not known.

@@ -124,5 +124,23 @@ TEST_F(CurvesOnFilesTest, ASecondWatchWritesNothingTwice) {
   EXPECT_EQ(lines.size(), 4u);
 }
 
+TEST_F(CurvesOnFilesTest, ARestoreIsMarkedOnceAndTheNextCommitHasNoRate) {
+  v1::Restore restore;
+  restore.set_commit_seq(3);
+  restore.set_cut_commit_seq(2);
+  for (int i = 0; i < 2; ++i) {
+    Curves curves = Open();
+    ASSERT_TRUE(curves.Add(Round(1, 10, 100)).ok());
+    if (i == 0) {
+      ASSERT_TRUE(curves.Add(Round(2, 30, 500)).ok());
+    }
+    ASSERT_TRUE(curves.Add(restore).ok());
+    ASSERT_TRUE(curves.Add(Round(4, 50, 600)).ok());
+    ASSERT_TRUE(curves.Add(Round(5, 70, 1000)).ok());
+  }
+  EXPECT_THAT(Events("run/restored_to_commit"), ElementsAre("3=1"));
+  EXPECT_THAT(Events("throughput(tps)"), ElementsAre("1=20", "2=20", "5=20"));
+}
+
 }  // namespace
 }  // namespace atl::cli

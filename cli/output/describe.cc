@@ -133,6 +133,19 @@ std::string DescribeEvaluator(const v1::Evaluation& evaluation) {
              : absl::StrCat(", by ", evaluation.island_id());
 }
 
+std::string DescribeRestore(const v1::Restore& restore) {
+  const int64_t first = restore.cut_commit_seq();
+  const int64_t last = restore.commit_seq() - 1;
+  std::string text = absl::StrCat(
+      "to ", restore.pin_id(), ", the state after commit ", first - 1, ", at ",
+      FormatTimestamp(FromProto(restore.time())));
+  if (first == last) absl::StrAppend(&text, ": commit ", first, " is lost");
+  if (first < last) {
+    absl::StrAppend(&text, ": commits ", first, " to ", last, " are lost");
+  }
+  return text;
+}
+
 std::string DescribeKept(const v1::Pin& pin) {
   if (pin.keep_bytes_max() == 0) return "no contributions";
   std::string text = absl::StrCat(FormatBytes(pin.kept_bytes()), " of ",
@@ -302,6 +315,10 @@ std::string DescribeEvent(const v1::RunEvent& event,
       break;
     case v1::RunEvent::kContributionsRefused:
       text = DescribeRefused(event.contributions_refused());
+      break;
+    case v1::RunEvent::kRunRestored:
+      text = absl::StrCat("run restored ",
+                          DescribeRestore(event.run_restored()));
       break;
     case v1::RunEvent::EVENT_NOT_SET:
       text = "an event unknown to this version of atoll";

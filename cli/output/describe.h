@@ -66,6 +66,10 @@ std::string DescribeEvaluation(const v1::Evaluation& evaluation);
 std::string DescribeTokens(int64_t merged_token_count,
                            const v1::ScheduleSpec& schedule);
 
+// "to round-2, the state after commit 8, at 2026-11-28T04:05:06Z: commits 9 to
+// 14 are lost".
+std::string DescribeRestore(const v1::Restore& restore);
+
 // The contributions that a pin keeps: "1.2 MB of 20 MB", and where it stopped.
 std::string DescribeKept(const v1::Pin& pin);
 

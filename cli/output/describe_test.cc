@@ -86,6 +86,20 @@ TEST(DescribeTest, TellsTheFaultOfARunWithItsState) {
   EXPECT_EQ(DescribeRunState(run), "PAUSED (SHARD_BEHIND)");
 }
 
+TEST(DescribeTest, ARestoreNamesItsCutAndTheLostCommits) {
+  v1::Restore restore;
+  restore.set_pin_id("round-8");
+  restore.set_cut_commit_seq(9);
+  restore.set_commit_seq(15);
+  EXPECT_THAT(DescribeRestore(restore),
+              HasSubstr("to round-8, the state after commit 8, at "));
+  EXPECT_THAT(DescribeRestore(restore), HasSubstr(": commits 9 to 14 are lost"));
+  restore.set_commit_seq(10);
+  EXPECT_THAT(DescribeRestore(restore), HasSubstr(": commit 9 is lost"));
+  restore.set_commit_seq(9);
+  EXPECT_THAT(DescribeRestore(restore), Not(HasSubstr("lost")));
+}
+
 TEST(DescribeTest, TellsRoundsOfThoseThatWerePlanned) {
   EXPECT_EQ(DescribeRounds(12, 30), "12 of 30");
   EXPECT_EQ(DescribeRounds(12, 0), "12");

@@ -78,6 +78,10 @@ struct RevokeToken {
 struct Export {
   const v1::ExportCheckpointRequest& request;
 };
+// Back to a pinned cut, under the next run_epoch.
+struct Restore {
+  const v1::RestoreRunRequest& request;
+};
 
 // --- Servers -----------------------------------------------------------------
 
@@ -105,13 +109,14 @@ using RunEvent =
     std::variant<event::Create, event::Recovered, event::Join, event::Heartbeat,
                  event::Ready, event::Progress, event::Leave, event::Pause,
                  event::Resume, event::Cancel, event::RemoveIsland,
-                 event::RevokeToken, event::Export, event::ShardReported, event::ServerChanged,
-                 event::Tick>;
+                 event::RevokeToken, event::Export, event::Restore,
+                 event::ShardReported, event::ServerChanged, event::Tick>;
 
 // The answer to the caller, besides the status.
 struct RunAnswer {
   v1::JoinResponse joined;                // Answers Join.
   v1::ExportCheckpointResponse exported;  // Answers Export.
+  v1::RestoreRunResponse restored;        // Answers Restore, without the run.
 };
 
 }  // namespace atl::coordinator

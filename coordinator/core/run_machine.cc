@@ -396,6 +396,18 @@ absl::Status RunMachine::Take(const event::Ready& ready, RunAnswer& answer) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_STARTED",
                   "the run has no version 0 that an island could hold");
   }
+  // An island that holds a smaller cut would push against versions that are no
+  // longer there.
+  if (!state_.restores().empty() &&
+      commit_seq < state_.restores().back().commit_seq()) {
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "CUT_SUPERSEDED",
+        absl::StrCat("the run was restored to ",
+                     state_.restores().back().pin_id(), " as number ",
+                     state_.restores().back().commit_seq(), ", and the cut ",
+                     commit_seq, " that the island holds is older: pull the "
+                     "newest one"));
+  }
   const Member* member = state_.FindMember(island.island_id);
   if (!member->ready() && !state_.ended()) {
     storage::v1::MemberSet record = member->record;
@@ -456,6 +468,7 @@ absl::Status RunMachine::Take(const event::Progress& progress,
         state_.fragments().empty() ? 0 : state_.fragments()[0].newest.version();
     if (evaluation.version() > newest ||
         evaluation.commit_seq() > state_.commit_seq() ||
+        IsSuperseded(state_.restores(), evaluation.commit_seq()) ||
         state_.IsEvaluated(evaluation.version()) ||
         !state_.IsAskedToEvaluate(*state_.FindMember(island.island_id),
                                   evaluation.version())) {
@@ -530,6 +543,10 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
   }
   shard.reported = true;
   shard.report = report;
+  // A report may hold any number.
+  shard.acknowledged_commit_seq =
+      std::max(shard.acknowledged_commit_seq,
+               std::min(report.persisted_commit_seq(), state_.commit_seq()));
   Advance();
   return absl::OkStatus();
 }
@@ -542,6 +559,8 @@ absl::Status RunMachine::Take(const event::ServerChanged& changed,
     if (!changed.restarted) continue;
     ObservedShard fresh;
     fresh.had = std::move(observed_.shards[shard].had);
+    fresh.acknowledged_commit_seq =
+        observed_.shards[shard].acknowledged_commit_seq;
     observed_.shards[shard] = std::move(fresh);
   }
   Advance();
@@ -586,6 +605,13 @@ void RunMachine::EmitPin(const v1::Pin& pin, absl::Duration lease_duration) {
   storage::v1::Record record;
   *record.mutable_pin_set()->mutable_pin() = pin;
   *record.mutable_pin_set()->mutable_lease_duration() = ToProto(lease_duration);
+  // A renewal keeps the point of the cut.
+  const auto held = state_.pins().find(pin.pin_id());
+  if (held == state_.pins().end()) {
+    *record.mutable_pin_set()->mutable_point() = state_.MakeRestorePoint();
+  } else if (held->second.pin_set().has_point()) {
+    *record.mutable_pin_set()->mutable_point() = held->second.pin_set().point();
+  }
   if (pin.checkpoint()) {
     observed_.pin_ends.erase(pin.pin_id());
   } else {

@@ -115,15 +115,34 @@ class RunMachine {
   absl::Status Take(const event::RemoveIsland& remove, RunAnswer& answer);
   absl::Status Take(const event::RevokeToken& revoke, RunAnswer& answer);
   absl::Status Take(const event::Export& request, RunAnswer& answer);
+  absl::Status Take(const event::Restore& restore, RunAnswer& answer);
   absl::Status Take(const event::ShardReported& reported, RunAnswer& answer);
   absl::Status Take(const event::ServerChanged& changed, RunAnswer& answer);
   absl::Status Take(const event::Tick& tick, RunAnswer& answer);
   void Advance();
+  // In run_machine_restore.cc.
+  // The pins that a restore may use, in the order of their cuts.
+  std::vector<const v1::Pin*> ListSources() const;
+  // The pin that RestoreRunRequest.from names, which every shard holds.
+  //
+  // INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION: as RestoreRun has them.
+  absl::StatusOr<v1::Pin> FindSource(const std::string& from) const;
+  // NO_CHECKPOINT. `commit`: the one that `from` names, or -1.
+  absl::Status RefuseSource(absl::string_view from, int64_t commit) const;
+  // NOT_DURABLE, unless the newest reports of all shards have the cut.
+  absl::Status CheckHeld(const v1::Pin& pin) const;
+  // True if the run went back to this source, and nothing is committed since.
+  bool IsRestoredTo(const std::string& from) const;
+  // Drops what was observed of the epoch before; begins every lease anew.
+  void ForgetEpoch();
   // In run_machine_faults.cc.
   absl::Status TakeFrozen(const RunEvent& event, RunAnswer& answer);
   // The cut that a frozen run lets a reader have; no record keeps it.
   absl::Status ReadCut(const v1::ExportCheckpointRequest& request,
                        RunAnswer& answer) const;
+  // The newest checkpoint that a restore may start from and that every shard's
+  // newest report holds. Null: there is none.
+  const v1::Pin* FindDurableCheckpoint() const;
   // A command that works in a frozen run.
   std::string ReadCommand() const;
   // Describes the features that this run needs and a peer that sent `features`

@@ -247,6 +247,14 @@ void RunMachine::AdvanceSealed() {
 }
 
 void RunMachine::AdvanceOpen() {
+  for (size_t shard = 0;
+       state_.just_restored() && shard < observed_.shards.size(); ++shard) {
+    if (observed_.shards[shard].reported) continue;
+    return Wait(absl::StrCat(
+        "was restored to ", state_.restores().back().pin_id(),
+        "; waits for shard ", shard, " on ", state_.server_ids()[shard],
+        " to go back to it"));
+  }
   const bool is_async = IsAsync(state_.spec().schedule());
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase != RoundPhase::kOpen) continue;
@@ -353,9 +361,12 @@ void RunMachine::CompleteIfDone() {
     if (!IsAtEnd(state_, f)) return;
   }
   if (PausesOnGuard()) return;
-  v1::Pin pin = MakePin("final", /*checkpoint=*/true);
-  pin.set_suspect(state_.FindHeld() != nullptr);
-  EmitPin(pin, absl::ZeroDuration());
+  // After a restore to it, it is there.
+  if (!state_.pins().contains("final")) {
+    v1::Pin pin = MakePin("final", /*checkpoint=*/true);
+    pin.set_suspect(state_.FindHeld() != nullptr);
+    EmitPin(pin, absl::ZeroDuration());
+  }
   Emit(MakeStateRecord(v1::RUN_STATE_COMPLETED, EndReason(state_)));
   reasons_.push_back("is complete");
 }

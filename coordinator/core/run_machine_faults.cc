@@ -1,5 +1,6 @@
 // The faults that stop a run, and the calls that it still answers then.
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -91,6 +92,28 @@ std::string RunMachine::ReadCommand() const {
                       newest->pin_id(), " --output ", state_.run_id());
 }
 
+const v1::Pin* RunMachine::FindDurableCheckpoint() const {
+  const v1::Pin* newest = nullptr;
+  for (const auto& [pin_id, state] : state_.pins()) {
+    const v1::Pin& pin = state.pin_set().pin();
+    if (!pin.checkpoint() || !state.pin_set().has_point() ||
+        (newest != nullptr && pin.commit_seq() <= newest->commit_seq())) {
+      continue;
+    }
+    const bool is_durable = std::all_of(
+        observed_.shards.begin(), observed_.shards.end(),
+        [&](const ObservedShard& shard) {
+          const auto& held = shard.report.checkpoints();
+          return std::any_of(held.begin(), held.end(), [&](const auto& one) {
+            return one.pin_id() == pin.pin_id() && one.durable() &&
+                   one.commit_seq() == pin.commit_seq();
+          });
+        });
+    if (is_durable) newest = &pin;
+  }
+  return newest;
+}
+
 std::optional<v1::Fault> RunMachine::fault() const {
   std::optional<v1::Fault> fault;
   if (!refusal_.ok()) {
@@ -110,9 +133,15 @@ std::optional<v1::Fault> RunMachine::fault() const {
   } else {
     fault = FindShardFault(state_, observed_);
   }
-  if (fault.has_value() && fault->next_command().empty()) {
-    fault->set_next_command(absl::StrCat("atoll run show ", state_.run_id()));
-  }
+  if (!fault.has_value() || !fault->next_command().empty()) return fault;
+  const bool has_lost =
+      (fault->code() == "SHARD_BEHIND" || fault->code() == "DATA_LOSS") &&
+      state_.state() != v1::RUN_STATE_CANCELLED;
+  const v1::Pin* const kept = has_lost ? FindDurableCheckpoint() : nullptr;
+  fault->set_next_command(
+      kept == nullptr ? absl::StrCat("atoll run show ", state_.run_id())
+                      : absl::StrCat("atoll run restore ", state_.run_id(),
+                                     " --from ", kept->pin_id()));
   return fault;
 }
 

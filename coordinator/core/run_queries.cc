@@ -17,6 +17,7 @@
 #include "coordinator/core/outputs/history.h"
 #include "coordinator/core/outputs/island_warning.h"
 #include "coordinator/core/outputs/plans.h"
+#include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/measured_speeds.h"
 #include "coordinator/core/rounds/sit_out.h"
 
@@ -210,6 +211,9 @@ v1::Run BuildRun(const RunMachine& machine, bool with_tensors) {
   if (state.ended()) *run.mutable_end_time() = ToProto(state.end_time());
   run.set_revision(state.revision());
   run.set_run_uid(state.run_uid());
+  if (!state.restores().empty()) {
+    *run.mutable_restored() = state.restores().back();
+  }
   std::optional<v1::Fault> fault = machine.fault();
   if (fault.has_value()) *run.mutable_fault() = *std::move(fault);
   return run;
@@ -274,6 +278,8 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
     server.set_alive(info != nullptr && info->alive);
     const ObservedShard& shard = machine.observed().shards[placement.shard()];
     server.set_persisted_commit_seq(shard.report.persisted_commit_seq());
+    server.set_acknowledged_commit_seq(
+        AcknowledgedCommitSeq(state, machine.observed(), placement.shard()));
     server.set_fault(shard.report.fault());
     server.set_blocked_reason(shard.report.blocked_reason());
   }
@@ -417,15 +423,21 @@ absl::StatusOr<RoundsPage> PlanRounds(const RunState& state,
   if (request.after_commit_seq() < 0) {
     return InvalidFields({{"after_commit_seq", "must be at least 0"}});
   }
-  const int64_t count = state.commit_seq();
+  const int64_t end = state.commit_seq() + 1;
   RoundsPage page;
+  page.restores = state.restores();
   page.first_kept = FirstKeptCommit(state);
-  const int64_t after = std::min(
-      count,
-      std::max({start, request.after_commit_seq(), page.first_kept - 1}));
-  page.begin = after + 1;
-  page.end = std::min(count, after + size) + 1;
-  page.last = page.end > count;
+  const int64_t after =
+      std::max({start, request.after_commit_seq(), page.first_kept - 1});
+  page.begin = end;
+  page.end = end;
+  // Written without a sum: a token may hold any number.
+  if (after >= end) return page;
+  page.begin = std::min(end, SkipToPast(state.restores(), after + 1));
+  page.end = std::min(page.begin + size,
+                      FindGap(state.restores(), page.begin, end));
+  page.end = std::max(page.begin, page.end);
+  page.last = SkipToPast(state.restores(), page.end) >= end;
   return page;
 }
 
@@ -457,12 +469,16 @@ absl::StatusOr<v1::GetMetricsResponse> BuildMetrics(
     }
   }
   v1::GetMetricsResponse response;
+  for (const v1::Restore& restore : state.restores()) {
+    *response.add_restores() = restore;
+  }
   for (const auto& [name, row] : all) {
     if (!wanted.empty() && !wanted.contains(name)) continue;
     v1::MetricSeries& added = *response.add_series();
     added.set_name(name);
     added.set_unit(row.first);
     for (const v1::MetricPoint& point : *row.second) {
+      if (IsSuperseded(state.restores(), point.commit_seq())) continue;
       *added.add_points() = point;
     }
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -55,13 +56,15 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
 absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
     const RunMachine& machine, const v1::ListCheckpointsRequest& request);
 
-// A page of rounds: commit_seq in [begin, end), of those that are kept. The
+// A page of rounds: commit_seq in [begin, end), of those that are kept, all of
+// the run's past. A page ends where a restore has taken commits out. The
 // caller reads the rounds and their evaluations from the history.
 struct RoundsPage {
   int64_t first_kept = 1;
   int64_t begin = 1;
   int64_t end = 1;
   bool last = true;  // No further page.
+  std::deque<v1::Restore> restores;  // RunState::restores().
 };
 // INVALID_ARGUMENT: page_size, page_token or after_commit_seq is wrong.
 absl::StatusOr<RoundsPage> PlanRounds(const RunState& state,

@@ -106,6 +106,7 @@ class RandomRun {
     }
   }
   int lost_count() const { return lost_count_; }
+  int restored_count() const { return restored_count_; }
 
  private:
   int Pick(int count) {
@@ -131,6 +132,7 @@ class RandomRun {
     kResume,
     kCancel,
     kPin,
+    kRestore,
     kPushAll,
     kFollow,
     kLose,
@@ -150,6 +152,7 @@ class RandomRun {
       weights.push_back(weight[Pick(4)]);
     }
     weights[static_cast<int>(Kind::kCancel)] = Pick(8) == 0 ? 0.1 : 0;
+    weights[static_cast<int>(Kind::kRestore)] = Pick(2);
     weights[static_cast<int>(Kind::kResume)] += 2;
     weights[static_cast<int>(Kind::kFollow)] += 3;
     weights[static_cast<int>(Kind::kPush)] += 6;
@@ -218,6 +221,9 @@ class RandomRun {
       case Kind::kPin:
         Pin();
         break;
+      case Kind::kRestore:
+        Restore();
+        break;
       case Kind::kPushAll:
         run_.PushAll(id);
         break;
@@ -257,10 +263,29 @@ class RandomRun {
     run_.machine().Step(event::Export{request}, run_.now()).IgnoreError();
   }
 
+  // To any pin, to any commit, or to the newest checkpoint; in two of three
+  // cases the islands come back at once.
+  void Restore() {
+    std::vector<std::string> sources = {"", "a", "b"};
+    for (const auto& [pin_id, pin] : run_.state().pins()) {
+      sources.push_back(pin_id);
+    }
+    sources.push_back("commit:" +
+                      std::to_string(Pick(1 + run_.state().commit_seq())));
+    const absl::StatusOr<v1::RestoreRunResponse> restored =
+        run_.RestoreRun(sources[Pick(sources.size())], Pick(4) == 0);
+    if (!restored.ok() || !restored->changed()) return;
+    ++restored_count_;
+    if (Pick(3) == 0) return;
+    run_.FollowPlans();
+    for (int i = 0; i < kIslands; ++i) run_.Ready(IslandId(i)).IgnoreError();
+  }
+
   RunSimulation run_;
   std::mt19937_64 random_;
   std::discrete_distribution<int> kinds_;  // Of steps.
   int lost_count_ = 0;
+  int restored_count_ = 0;
 };
 
 // Staggered, overlapping or blended, at random, but at least one of them.
@@ -283,6 +308,7 @@ class RandomRunTest
 TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
   std::random_device device;
   int lost_count = 0;
+  int restored_count = 0;
   int streaming_count = 0;
   bool is_async = false;
   for (int trial = 0; trial < 60; ++trial) {
@@ -322,11 +348,13 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
     if (testing::Test::HasFailure()) return;
     run.Finish();
     lost_count += run.lost_count();
+    restored_count += run.restored_count();
     if (testing::Test::HasFailure()) return;
     run.CheckSnapshots();
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GT(lost_count, 10) << "too few losses to prove anything";
+  EXPECT_GT(restored_count, 10) << "too few restores to prove anything";
   EXPECT_EQ(streaming_count == 0, is_async);
 }
 

@@ -72,6 +72,8 @@ Failpoints NameFailpoints(const storage::v1::Record& record) {
       return {"coordinator.abort.before", "coordinator.abort.after"};
     case storage::v1::Record::kOutcomesSet:
       return {"coordinator.outcome.before", "coordinator.outcome.after"};
+    case storage::v1::Record::kRunRestored:
+      return {"coordinator.restore.before", "coordinator.restore.after"};
     case storage::v1::Record::kPinSet:
       return {"coordinator.pin.before", "coordinator.pin.after"};
     case storage::v1::Record::kPinReleased:

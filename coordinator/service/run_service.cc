@@ -136,6 +136,29 @@ class RunServiceImpl : public v1::RunService::CallbackService {
         });
   }
 
+  grpc::ServerUnaryReactor* RestoreRun(
+      grpc::CallbackServerContext* context,
+      const v1::RestoreRunRequest* request,
+      v1::RestoreRunResponse* response) override {
+    return AnswerForRun(
+        loop_, context, request, response,
+        [=, actor = GetActor(*context)](
+            Coordinator& coordinator, RunMachine& run,
+            absl::Time now) -> absl::StatusOr<v1::RestoreRunResponse> {
+          ASSIGN_OR_RETURN(RunAnswer answer,
+                           run.Step(event::Restore{*request}, now));
+          v1::RestoreRunResponse& restored = answer.restored;
+          if (restored.changed()) {
+            coordinator.Audit(actor,
+                              Describe("run.restore", request->run_id(),
+                                       restored.pin().pin_id()),
+                              now);
+          }
+          *restored.mutable_run() = BuildRun(run, /*with_tensors=*/true);
+          return std::move(restored);
+        });
+  }
+
   grpc::ServerUnaryReactor* RemoveIsland(
       grpc::CallbackServerContext* context,
       const v1::RemoveIslandRequest* request,

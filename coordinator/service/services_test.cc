@@ -133,7 +133,7 @@ class ServicesTest : public testing::Test {
     request.set_report_seq(++report_seq_);
     v1::ShardReport& report = *request.add_shards();
     report.set_run_id("run");
-    report.set_run_epoch(1);
+    report.set_run_epoch(run_epoch_);
     report.set_shard(shard);
     report.set_initialized(true);
     report.add_version0_digests()->set_low(1);
@@ -143,6 +143,12 @@ class ServicesTest : public testing::Test {
     const v1::ServerPlan plan = ServerPlan(shard);
     for (const v1::ServerRunPlan& run : plan.runs()) {
       report.set_persisted_commit_seq(run.commit_seq());
+      for (const v1::Pin& pin : run.pins()) {
+        v1::ShardCheckpoint& held = *report.add_checkpoints();
+        held.set_pin_id(pin.pin_id());
+        held.set_commit_seq(pin.commit_seq());
+        held.set_durable(true);
+      }
       for (const v1::Seal& seal : run.seals()) {
         v1::PreparedRound& prepared = *report.add_prepared();
         prepared.set_version(seal.version());
@@ -195,8 +201,9 @@ class ServicesTest : public testing::Test {
   }
 
   absl::Status Ready(const std::string& island_id,
-                     const v1::JoinResponse& joined) {
+                     const v1::JoinResponse& joined, int64_t commit_seq = 0) {
     v1::ReportReadyRequest request;
+    request.set_commit_seq(commit_seq);
     request.set_run_id("run");
     request.set_island_id(island_id);
     request.set_island_epoch(joined.island_epoch());
@@ -227,9 +234,10 @@ class ServicesTest : public testing::Test {
 
   void Push(const v1::JoinResponse& joined, int64_t version) {
     v1::ContributionInfo info;
-    info.mutable_key()->set_run_epoch(1);
+    info.mutable_key()->set_run_epoch(run_epoch_);
     info.mutable_key()->set_slot(joined.slot());
-    info.mutable_key()->set_seq(joined.next_seq() + version);
+    info.mutable_key()->set_seq(joined.next_seq() + version +
+                                10 * (run_epoch_ - 1));
     info.set_anchor_version(version);
     info.set_codec(v1::CODEC_F32);
     info.set_step_count(4);
@@ -293,22 +301,19 @@ class ServicesTest : public testing::Test {
   }
 
   // Plays a run from its creation to its end.
-  void RunAll() {
-    ASSERT_TRUE(CreateRun().ok());
+  void RunAll(const v1::RunSpec& spec = SimpleSpec()) {
+    ASSERT_TRUE(CreateRun(spec).ok());
     StartServers();
     const auto a = Join("a");
     const auto b = Join("b");
     ASSERT_TRUE(a.ok() && b.ok());
     ASSERT_TRUE(Ready("a", *a).ok());
     ASSERT_TRUE(Ready("b", *b).ok());
+    a_ = *a;
+    b_ = *b;
     for (int64_t version = 0; version < 3; ++version) {
-      Push(*a, version);
-      Push(*b, version);
-      for (int i = 0; i < 2; ++i) {
-        for (int shard : {0, 1}) Report(shard);
-      }
-      pushed_.clear();
-      if (version == 0) Evaluate("b", *b, 1, 2.5);
+      PlayRound(version);
+      if (version == 0) Evaluate("b", b_, 1, 2.5);
     }
     const v1::GetRunResponse ended = AskForRun();
     EXPECT_EQ(ended.run().state(), v1::RUN_STATE_COMPLETED);
@@ -317,8 +322,19 @@ class ServicesTest : public testing::Test {
     EXPECT_GT(ended.shards_size(), 0);
   }
 
+  void PlayRound(int64_t version) {
+    Push(a_, version);
+    Push(b_, version);
+    for (int i = 0; i < 2; ++i) {
+      for (int shard : {0, 1}) Report(shard);
+    }
+    pushed_.clear();
+  }
+
   MemoryLogStore store_;
   std::unique_ptr<Life> life_;
+  v1::JoinResponse a_, b_;  // Answers to the joins of RunAll.
+  int64_t run_epoch_ = 1;
   std::vector<v1::ContributionInfo> pushed_;
   int64_t report_seq_ = 0;
   // Refused contributions of another run_epoch in every report.
@@ -402,6 +418,61 @@ TEST_F(ServicesTest, DeletesARunWithItsHistory) {
 TEST_F(ServicesTest, TakesAShardsReportThatIsMoreThanAMessage) {
   refused_elsewhere_count_ = 20000;  // 5 MB.
   RunAll();
+}
+
+TEST_F(ServicesTest, RestoresARunInPlaceAndShowsOnePast) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.set_checkpoint_every_round_count(1);
+  RunAll(spec);
+  for (int shard : {0, 1}) Report(shard);
+  Evaluate("a", a_, 2, 9.0);
+  ASSERT_EQ(ListRounds().size(), 3u);
+  EXPECT_EQ(ListRounds()[1].evaluation().loss(), 9.0);
+  const int64_t revision = GetRun().revision();
+
+  v1::RestoreRunRequest request;
+  request.set_run_id("run");
+  request.set_from("round-1");
+  v1::RestoreRunResponse response;
+  const auto restore = [&] {
+    grpc::ClientContext context;
+    return rpc::FromGrpc(life_->runs->RestoreRun(&context, request, &response));
+  };
+  request.set_dry_run(true);
+  ASSERT_TRUE(restore().ok()) << restore();
+  EXPECT_FALSE(response.changed());
+  EXPECT_EQ(response.lost_commit_count(), 2);
+  EXPECT_EQ(GetRun().revision(), revision);
+  request.set_dry_run(false);
+  ASSERT_TRUE(restore().ok());
+  EXPECT_TRUE(response.changed());
+  EXPECT_EQ(response.run().state(), v1::RUN_STATE_ACTIVE);
+  EXPECT_EQ(response.run().restored().commit_seq(), 4);
+  ASSERT_EQ(ListRounds().size(), 1u);
+  EXPECT_EQ(ListRounds()[0].evaluation().loss(), 2.5);
+  EXPECT_EQ(GetMetrics().restores_size(), 1);
+  EXPECT_EQ(GetMetrics().series(1).points_size(), 1);
+
+  run_epoch_ = 2;
+  for (int shard : {0, 1}) {
+    EXPECT_EQ(ServerPlan(shard).runs(0).restored().pin_id(), "round-1");
+    Report(shard);
+  }
+  EXPECT_TRUE(HasReason(Ready("a", a_, 3), "CUT_SUPERSEDED"));
+  ASSERT_TRUE(Ready("a", a_, 4).ok());
+  ASSERT_TRUE(Ready("b", b_, 4).ok());
+  for (const int64_t version : {1, 2}) PlayRound(version);
+  EXPECT_EQ(GetRun().state(), v1::RUN_STATE_COMPLETED);
+  const std::vector<v1::Round> rounds = ListRounds();
+  ASSERT_EQ(rounds.size(), 3u);
+  EXPECT_EQ(rounds[1].commit_seq(), 5);
+  EXPECT_EQ(rounds[1].version(), 2);
+  EXPECT_FALSE(rounds[1].has_evaluation()) << "of the lost version 2";
+  bool is_told = false;
+  for (const v1::RunEvent& event : WatchToTheEnd(revision)) {
+    is_told = is_told || event.run_restored().pin_id() == "round-1";
+  }
+  EXPECT_TRUE(is_told);
 }
 
 TEST_F(ServicesTest, StreamsEventsFromAnyRevisionOnUntilTheEnd) {

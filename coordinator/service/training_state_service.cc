@@ -1,3 +1,4 @@
+#include <deque>
 #include <map>
 #include <string>
 #include <utility>
@@ -23,7 +24,9 @@ namespace {
 constexpr int64_t kPageBytes = 2 << 20;
 
 // Adds evaluations to the rounds of fragment 0. They came after the commits.
+// One of a lost cut may still have the version's row.
 absl::Status AddEvaluations(const Store& store, const std::string& run_id,
+                            const std::deque<v1::Restore>& restores,
                             v1::ListRoundsResponse& response) {
   std::map<int64_t, v1::Round*> rounds;  // By version.
   for (v1::Round& round : *response.mutable_rounds()) {
@@ -37,9 +40,12 @@ absl::Status AddEvaluations(const Store& store, const std::string& run_id,
   for (const HistoryRow& row : rows) {
     const auto round = rounds.find(row.number);
     if (round == rounds.end()) continue;
-    if (!round->second->mutable_evaluation()->ParseFromString(row.value)) {
+    v1::Evaluation evaluation;
+    if (!evaluation.ParseFromString(row.value)) {
       return absl::DataLossError("an evaluation cannot be read back");
     }
+    if (IsSuperseded(restores, evaluation.commit_seq())) continue;
+    *round->second->mutable_evaluation() = std::move(evaluation);
   }
   return absl::OkStatus();
 }
@@ -65,7 +71,7 @@ absl::StatusOr<v1::ListRoundsResponse> ReadRounds(const Store& store,
   if (!page.last || next < page.end) {
     response.set_next_page_token(absl::StrCat(next - 1));
   }
-  RETURN_IF_ERROR(AddEvaluations(store, run_id, response));
+  RETURN_IF_ERROR(AddEvaluations(store, run_id, page.restores, response));
   return response;
 }
 

@@ -85,6 +85,11 @@ std::optional<v1::Fault> ShardMachine::FindMissing(
       applied_commit_seq_ == 0 && !AllInitialized()
           ? "no version"
           : absl::StrCat("commit ", applied_commit_seq_);
+  if (plan.acknowledged_commit_seq() > persisted_commit_seq_) {
+    return ShardBehind(absl::StrCat("commit ", plan.acknowledged_commit_seq(),
+                                    ", which it has acknowledged"),
+                       found);
+  }
   std::vector<int64_t> versions;
   for (const Fragment& fragment : fragments_) {
     // Version 0 can be made again, if every commit since is in the plan.

@@ -180,6 +180,31 @@ TEST_F(ShardMachinePlanTest, APlanWithoutTheCommitsThatItCountsFindsItToo) {
   EXPECT_EQ(machine_->Report().persisted_commit_seq(), 5);
 }
 
+// The plan bridges what is missing, so the shard would merge again what its
+// islands no longer have.
+TEST_F(ShardMachinePlanTest, WhatTheShardHasAcknowledgedIsNotMergedAgain) {
+  for (const bool acknowledged : {false, true}) {
+    plan_.Clear();
+    BringToCommit5();
+    machine_->OnStored(Info(0, 5), 1.0);
+    Seal(5, 0, {0});
+    Commit(6, 0, 6, 600, {0});
+    Commit(7, 1, 1, 700, {});
+    plan_.set_acknowledged_commit_seq(acknowledged ? 7 : 5);
+    Plan();
+    if (!acknowledged) {
+      EXPECT_EQ(Trace(), "prepare fragment 0 version 5 attempt 0 of 1");
+      continue;
+    }
+    EXPECT_EQ(Trace(), "");
+    EXPECT_EQ(Fault().code(), "SHARD_BEHIND");
+    EXPECT_EQ(Fault().expected(), "commit 7, which it has acknowledged");
+    EXPECT_NE(Fault().found().find("commit 5"), std::string::npos);
+    // Its checkpoint is still reported: a restore may need it.
+    EXPECT_EQ(machine_->Report().checkpoints_size(), 1);
+  }
+}
+
 TEST_F(ShardMachinePlanTest, ACommitThatLeavesAVersionOutIsBehindIt) {
   BringToRound0();
   Commit(1, 0, 2, 200, {});
@@ -201,6 +226,15 @@ TEST_F(ShardMachinePlanTest, AnEmptyDirectoryOfAStartedRunMakesNoVersion0) {
   EXPECT_EQ(Fault().expected(), "commit 11");
   EXPECT_NE(Fault().found().find("no version"), std::string::npos);
   EXPECT_FALSE(machine_->Report().initialized());
+}
+
+TEST_F(ShardMachinePlanTest, AnEmptyDirectoryOfAShardThatHadCommitsIsBehind) {
+  plan_.set_started(true);
+  Commit(1, 0, 1, 200, {0});
+  plan_.set_acknowledged_commit_seq(1);
+  Plan();
+  EXPECT_EQ(Trace(), "");
+  EXPECT_EQ(Fault().code(), "SHARD_BEHIND");
 }
 
 TEST_F(ShardMachinePlanTest, AnEmptyDirectoryIsMadeAgainIfNothingIsMissing) {

@@ -21,5 +21,6 @@ void AddRunDelete(flags::Command& app, Context& context);
 void AddRunExport(flags::Command& app, Context& context);
 void AddRunImport(flags::Command& app, Context& context);
 void AddRunPin(flags::Command& app, Context& context);
+void AddRunRestore(flags::Command& app, Context& context);
 
 }  // namespace atl::cli

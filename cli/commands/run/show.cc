@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -23,7 +24,8 @@ std::string DescribeDurable(const v1::Checkpoint& checkpoint) {
     if (shard.fault().empty()) continue;
     return absl::StrCat("no: on ", shard.server_id(), ", ", shard.fault());
   }
-  return checkpoint.durable() ? "yes" : "not yet";
+  if (!checkpoint.durable()) return "not yet";
+  return checkpoint.pin().suspect() ? "yes, suspect" : "yes";
 }
 
 std::string DescribeCheckpoints(
@@ -66,6 +68,19 @@ std::string DescribeFault(const v1::ServerState& server) {
   return absl::StrCat("retrying: ", server.blocked_reason());
 }
 
+// Returns how far a stopped shard is behind; empty: it is not.
+std::string DescribeBehind(const v1::ServerState& server) {
+  if (!absl::StartsWith(server.fault(), "SHARD_BEHIND") ||
+      server.persisted_commit_seq() >= server.acknowledged_commit_seq()) {
+    return "";
+  }
+  return absl::StrCat(
+      "server ", server.placement().server_id(), " has commit ",
+      server.persisted_commit_seq(), ", it acknowledged ",
+      server.acknowledged_commit_seq(),
+      ": its data directory is an older copy, or parts of it are gone");
+}
+
 std::string DescribeState(const v1::GetRunStateResponse& state) {
   const v1::Run& run = state.run();
   Fields fields;
@@ -88,6 +103,13 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
     fields.AddText("guard",
                    absl::StrCat(state.outside_band(), "; `atoll run resume ",
                                 run.run_id(), "` accepts it as good"));
+  }
+  for (const v1::ServerState& server : state.servers()) {
+    const std::string behind = DescribeBehind(server);
+    if (!behind.empty()) fields.AddText("behind", behind);
+  }
+  if (run.has_restored()) {
+    fields.AddText("restored", DescribeRestore(run.restored()));
   }
   for (const v1::SilentTrainer& silent : state.silent_trainers()) {
     fields.AddText(

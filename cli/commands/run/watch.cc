@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -138,6 +139,21 @@ absl::Status AddKeptRounds(const WatchOptions& options,
   if (options.tensorboard.empty() && options.csv.empty()) {
     return absl::OkStatus();
   }
+  v1::GetMetricsRequest metrics_request;
+  metrics_request.set_run_id(options.run_id);
+  metrics_request.add_names("loss_metrics/global_avg_loss");
+  ASSIGN_OR_RETURN(const v1::GetMetricsResponse metrics,
+                   client.Call(&v1::TrainingStateService::Stub::GetMetrics,
+                               metrics_request));
+  auto restore = metrics.restores().begin();
+  // Adds the restores before commit `end`.
+  const auto add_restores = [&](int64_t end) -> absl::Status {
+    for (; restore != metrics.restores().end() && restore->commit_seq() < end;
+         ++restore) {
+      RETURN_IF_ERROR(CurveError(curves.Add(*restore)));
+    }
+    return absl::OkStatus();
+  };
   v1::ListRoundsRequest request;
   request.set_run_id(options.run_id);
   request.set_page_size(500);
@@ -146,11 +162,12 @@ absl::Status AddKeptRounds(const WatchOptions& options,
         const v1::ListRoundsResponse response,
         client.Call(&v1::TrainingStateService::Stub::ListRounds, request));
     for (const v1::Round& round : response.rounds()) {
+      RETURN_IF_ERROR(add_restores(round.commit_seq()));
       RETURN_IF_ERROR(CurveError(curves.Add(round)));
     }
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty());
-  return absl::OkStatus();
+  return add_restores(std::numeric_limits<int64_t>::max());
 }
 
 absl::Status AddEvent(const v1::RunEvent& event, Curves& curves) {
@@ -159,6 +176,9 @@ absl::Status AddEvent(const v1::RunEvent& event, Curves& curves) {
   }
   if (event.has_evaluated()) {
     return CurveError(curves.Add(event.evaluated(), FromProto(event.time())));
+  }
+  if (event.has_run_restored()) {
+    return CurveError(curves.Add(event.run_restored()));
   }
   return absl::OkStatus();
 }

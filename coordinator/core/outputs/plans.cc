@@ -175,6 +175,9 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state,
       }
     }
   }
+  if (!state.restores().empty()) {
+    plan.set_restored_commit_seq(state.restores().back().commit_seq());
+  }
   plan.set_commit_seq(state.commit_seq());
   plan.set_persisted_commit_seq(PersistedCommitSeq(state, observed));
   return plan;
@@ -262,6 +265,16 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
             });
   AddDropped(state, observed.shards[shard], plan);
   plan.set_commit_seq(state.commit_seq());
+  plan.set_acknowledged_commit_seq(
+      AcknowledgedCommitSeq(state, observed, shard));
+  if (!state.restores().empty()) {
+    v1::RestoredCut& restored = *plan.mutable_restored();
+    restored.set_commit_seq(state.restores().back().commit_seq());
+    restored.set_pin_id(state.restores().back().pin_id());
+    for (const v1::FragmentVersion& version : state.restored_cut()) {
+      *restored.add_cut() = version;
+    }
+  }
   plan.set_started(state.started());
   *plan.mutable_version0() = state.version0();
   return plan;

@@ -143,6 +143,9 @@ std::optional<v1::RunEvent> ToEvent(
     case storage::v1::Record::kEvaluated:
       *event.mutable_evaluated() = record.evaluated().evaluation();
       return event;
+    case storage::v1::Record::kRunRestored:
+      *event.mutable_run_restored() = record.run_restored().restore();
+      return event;
     case storage::v1::Record::kRunPlaced:
     case storage::v1::Record::kRunStarted:
     case storage::v1::Record::kRoundJudged:

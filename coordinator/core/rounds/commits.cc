@@ -180,6 +180,10 @@ storage::v1::Record MakeCommit(const RunState& state,
   round.set_version(commit.version());
   round.set_attempt(commit.attempt());
   *round.mutable_digest() = commit.digest();
+  for (int32_t shard = 0; shard < state.server_ids().size(); ++shard) {
+    record.mutable_round_committed()->add_persisted_commit_seqs(
+        AcknowledgedCommitSeq(state, observed, shard));
+  }
   round.set_outer_gradient_norm(std::sqrt(prepared.norm_squared));
   *round.mutable_open_time() = ToProto(fragment.open_time);
   *round.mutable_seal_time() = ToProto(fragment.seal_time);

@@ -101,6 +101,14 @@ int64_t FindSeqMax(const Member& member) {
   return std::min(kSeqMax, member.record.next_seq() + kSeqsALifeMax);
 }
 
+int64_t AcknowledgedCommitSeq(const RunState& state,
+                              const Observations& observed, int32_t shard) {
+  const std::vector<int64_t>& logged = state.persisted_commit_seqs();
+  const int64_t before =
+      static_cast<size_t>(shard) < logged.size() ? logged[shard] : 0;
+  return std::max(before, observed.shards[shard].acknowledged_commit_seq);
+}
+
 std::vector<int32_t> ListShards(const RunState& state, int32_t fragment) {
   std::vector<int32_t> shards;
   const auto shard_count = static_cast<int32_t>(state.server_ids().size());

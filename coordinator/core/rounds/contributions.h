@@ -67,6 +67,11 @@ std::string ExplainRefusal(const RunState& state,
 // The greatest seq that `member`'s newest life may use.
 int64_t FindSeqMax(const Member& member);
 
+// The largest persisted_commit_seq that the shard has reported in this
+// run_epoch, as far as the log and this process know.
+int64_t AcknowledgedCommitSeq(const RunState& state,
+                              const Observations& observed, int32_t shard);
+
 // True if the shard has reported and has no fault.
 inline bool IsHeard(const ObservedShard& shard) {
   return shard.reported && shard.report.fault().empty();

@@ -99,6 +99,16 @@ Decision DecideOpenAmong(const RunState& state, const Observations& observed,
                          absl::Time due) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const int64_t version = state.fragments()[openable[0]].newest.version();
+  // Every island of a strict run pulls the restored cut before a round opens.
+  for (const Member& member : state.members()) {
+    if (state.just_restored() && schedule.timing() == v1::TIMING_STRICT &&
+        member.record.state() == v1::ISLAND_STATE_JOINING) {
+      return {{},
+              absl::StrCat("was restored to ", state.restores().back().pin_id(),
+                           "; waits for island ", member.record.island_id(),
+                           " to be ready")};
+    }
+  }
   int64_t attempt = 0;
   std::set<int32_t> received;
   for (int32_t fragment : openable) {

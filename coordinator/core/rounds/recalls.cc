@@ -216,10 +216,13 @@ std::string ShardFault(const RunState& state, const Observations& observed) {
     return absl::StrCat(
         "shard ", shard, " on server ", server,
         " has stopped: ", CutUtf8(seen.report.fault(), kFaultBytesMax),
-        ". Restore the disk, or a copy of the server's data directory, and "
-        "restart ",
-        server, ", then run `atoll run resume ", state.run_id(),
-        "`; or end the run with `atoll run cancel ", state.run_id(), "`");
+        ". `atoll run show ", state.run_id(),
+        "` names a checkpoint to go back to, if the shards hold one. If the "
+        "newest data directory of ",
+        server, " exists on a disk that works, stop ", server,
+        ", put it in place, start ", server, ", then run `atoll run resume ",
+        state.run_id(), "`. Else end the run with `atoll run cancel ",
+        state.run_id(), "`");
   }
   return "";
 }

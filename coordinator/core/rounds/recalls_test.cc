@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/run_queries.h"
 #include "coordinator/core/testing/run_simulation_fixture.h"
@@ -256,6 +257,73 @@ TEST_F(RecallsTest, ProgramsReadAFaultInItsParts) {
   run_->alter_report = nullptr;
   run_->SetFault(1, "");
   EXPECT_EQ(fault().code(), "");
+}
+
+TEST_F(RecallsTest, AFaultNamesTheNewestCheckpointThatAllShardsHold) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.set_checkpoint_every_round_count(1);
+  Start(spec);
+  for (int round = 0; round < 2; ++round) {
+    run_->PushAll("i0");
+    run_->PushAll("i1");
+    run_->FollowPlans();
+  }
+  ASSERT_EQ(Version(), 2);
+  int32_t newest_on = 0;  // The shard that holds round-2; both hold round-1.
+  run_->alter_report = [&](v1::ShardReport& report) {
+    for (const auto& [pin_id, pin] : run_->state().pins()) {
+      v1::ShardCheckpoint& held = *report.add_checkpoints();
+      held.set_pin_id(pin_id);
+      held.set_commit_seq(pin.pin_set().pin().commit_seq());
+      held.set_durable(pin_id == "round-1" || report.shard() == newest_on);
+    }
+  };
+  const auto next_command = [&] {
+    return BuildRun(run_->machine(), /*with_tensors=*/false)
+        .fault()
+        .next_command();
+  };
+  run_->SetFault(0, "");
+  run_->SetFault(1, "DATA_LOSS: f0-v2.ver is missing");
+  EXPECT_EQ(next_command(), "atoll run restore run --from round-1");
+  newest_on = 1;
+  run_->SetFault(1, "DATA_LOSS: f0-v2.ver is missing");
+  newest_on = 0;
+  run_->SetFault(0, "");
+  EXPECT_EQ(next_command(), "atoll run restore run --from round-2");
+  EXPECT_THAT(run_->state().state_reason(), HasSubstr("atoll run show run"));
+}
+
+TEST_F(RecallsTest, WhatAShardHasAcknowledgedIsKnownAfterRestarts) {
+  Start(SimpleSpec());
+  for (int round = 0; round < 2; ++round) {
+    run_->PushAll("i0");
+    run_->PushAll("i1");
+    run_->FollowPlans();
+  }
+  ASSERT_EQ(Version(), 2);
+  const auto acknowledged = [&](int32_t shard) {
+    return BuildServerRunPlan(run_->state(), run_->machine().observed(), shard)
+        .acknowledged_commit_seq();
+  };
+  run_->FollowPlan(0);
+  run_->FollowPlan(1, /*persist=*/false);
+  EXPECT_EQ(acknowledged(0), 2);
+  EXPECT_EQ(acknowledged(1), 1);
+  // A restarted server reports less, or nothing yet.
+  run_->alter_report = [](v1::ShardReport& report) {
+    report.set_persisted_commit_seq(0);
+  };
+  run_->RestartServer(0);
+  EXPECT_EQ(acknowledged(0), 2);
+  run_->FollowPlan(0);
+  EXPECT_EQ(acknowledged(0), 2);
+  // The log has what the shards had acknowledged at the newest COMMIT.
+  for (const bool has_snapshot : {false, true}) {
+    run_->Restart(has_snapshot ? run_->state().revision() : 0);
+    EXPECT_EQ(acknowledged(0), 1);
+    EXPECT_EQ(acknowledged(1), 1);
+  }
 }
 
 TEST_F(RecallsTest, ALongFaultIsCutBetweenCharacters) {

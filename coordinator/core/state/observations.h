@@ -67,6 +67,9 @@ inline ContributionPlace ToPlace(const v1::ContributionKey& key) {
 struct ObservedShard {
   bool reported = false;
   v1::ShardReport report;
+  // The largest persisted_commit_seq of its reports in this run_epoch, over all
+  // incarnations of its server.
+  int64_t acknowledged_commit_seq = 0;
   // Undecided contributions that the shard has had, over all incarnations of
   // its server. Some may be lost now (rounds/recalls.h).
   std::map<ContributionPlace, v1::ContributionInfo> had;

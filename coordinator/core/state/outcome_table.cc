@@ -34,6 +34,14 @@ bool OutcomeTable::Add(const v1::ContributionOutcome& outcome) {
   return true;
 }
 
+void OutcomeTable::ForgetAll() {
+  for (auto& [place, row] : rows_) {
+    if (row.kept.empty()) continue;
+    row.forgotten = row.kept.rbegin()->first;
+    row.kept.clear();
+  }
+}
+
 std::vector<v1::ContributionOutcome> OutcomeTable::Newest(int32_t slot) const {
   std::vector<v1::ContributionOutcome> newest;
   for (auto row = rows_.lower_bound({slot, 0});

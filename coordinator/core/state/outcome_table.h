@@ -32,6 +32,9 @@ class OutcomeTable {
   // Returns false, and changes nothing, if the key had ended.
   bool Add(const v1::ContributionOutcome& outcome);
 
+  // Forgets the outcomes: every seq up to the newest one counts as ended.
+  void ForgetAll();
+
   // The newest kNewestMax outcomes of `slot`, by seq, then fragment.
   std::vector<v1::ContributionOutcome> Newest(int32_t slot) const;
 

@@ -94,6 +94,8 @@ absl::Status RunState::Apply(const storage::v1::Record& record) {
       return ApplyJudged(record.round_judged());
     case storage::v1::Record::kRoundCommitted:
       return ApplyCommitted(record.round_committed(), time);
+    case storage::v1::Record::kRunRestored:
+      return ApplyRestored(record.run_restored(), time);
     case storage::v1::Record::kRoundAborted:
       return ApplyAborted(record.round_aborted(), time);
     case storage::v1::Record::kOutcomesSet:
@@ -321,6 +323,8 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
   *recent.mutable_commit() = commit;
   *recent.mutable_seal() = fragment->sealed.seal();
   PushBounded(recent_commits_, std::move(recent), kCommitsAheadMax);
+  persisted_commit_seqs_.assign(body.persisted_commit_seqs().begin(),
+                                body.persisted_commit_seqs().end());
   if (body.round().has_training_loss()) {
     PushPoint(loss_points_, time, commit_seq_, body.round().training_loss());
   }
@@ -379,6 +383,108 @@ void RunState::CountKept(const FragmentState& fragment) {
     } else {
       pin.set_kept_bytes(pin.kept_bytes() + bytes);
     }
+  }
+}
+
+storage::v1::RestorePoint RunState::MakeRestorePoint() const {
+  storage::v1::RestorePoint point;
+  for (const FragmentState& fragment : fragments_) {
+    storage::v1::FragmentSnapshot& added = *point.add_fragments();
+    *added.mutable_newest() = fragment.newest;
+    added.set_token_count(fragment.token_count);
+    for (double norm : fragment.median_norms) added.add_median_norms(norm);
+    for (const StepNorm& one : fragment.step_norms) {
+      added.add_step_norms(one.norm_by_steps);
+      added.add_step_norm_step_counts(one.step_count);
+    }
+  }
+  for (const auto& [data_shard, position] : data_positions_) {
+    v1::DataPosition& added = *point.add_data_positions();
+    added.set_data_shard(data_shard);
+    added.set_position(position);
+  }
+  for (const Member& member : members_) {
+    point.add_local_positions(member.local_position);
+  }
+  point.set_fragment_token_count(fragment_token_count_);
+  return point;
+}
+
+absl::Status RunState::ApplyRestored(const storage::v1::RunRestored& body,
+                                     absl::Time time) {
+  const v1::Restore& restore = body.restore();
+  const int64_t cut = restore.cut_commit_seq();
+  if (!started() || restore.run_epoch() != run_epoch() + 1 ||
+      restore.commit_seq() != commit_seq_ + 1 || cut < 1 ||
+      cut > restore.commit_seq() || body.cut_size() != fragments_.size() ||
+      body.point().fragments_size() != fragments_.size()) {
+    return Misfit(absl::StrCat("RESTORE ", restore.commit_seq(), " to ", cut));
+  }
+  created_.set_run_epoch(restore.run_epoch());
+  commit_seq_ = restore.commit_seq();
+  last_commit_time_ = time;
+  state_.set_state(v1::RUN_STATE_ACTIVE);
+  state_.clear_reason();
+  end_time_ = absl::InfiniteFuture();
+  AddRestore(restore, restores_);
+  restored_cut_.assign(body.cut().begin(), body.cut().end());
+  for (int32_t f = 0; f < fragments_.size(); ++f) {
+    fragments_[f] = FragmentState();
+    storage::v1::FragmentSnapshot snapshot = body.point().fragments(f);
+    *snapshot.mutable_newest() = body.cut(f);
+    if (body.cut(f).fragment() != f || !RestoreFragment(snapshot).ok()) {
+      return Misfit(absl::StrCat("RESTORE ", restore.commit_seq(),
+                                 " names fragment ", body.cut(f).fragment(),
+                                 " in place of ", f));
+    }
+  }
+  recent_commits_.clear();
+  persisted_commit_seqs_.clear();
+  // Their keys hold the old run_epoch. Only the seqs still matter.
+  outcomes_.ForgetAll();
+  dropped_.clear();
+  data_positions_.clear();
+  for (const v1::DataPosition& position : body.point().data_positions()) {
+    data_positions_[position.data_shard()] = position.position();
+  }
+  fragment_token_count_ = body.point().fragment_token_count();
+  const auto& positions = body.point().local_positions();
+  for (Member& member : members_) {
+    const int32_t slot = member.record.slot();
+    // Another island may have taken the slot since: never forwards.
+    member.local_position =
+        slot < positions.size()
+            ? std::min(member.local_position, positions[slot])
+            : 0;
+    if (!member.present()) continue;
+    member.record.set_state(v1::ISLAND_STATE_JOINING);
+    member.set_time = time;
+  }
+  std::erase_if(pins_, [&](const auto& pin) {
+    return pin.second.pin_set().pin().commit_seq() > cut;
+  });
+  for (auto& [pin_id, state] : pins_) {
+    v1::Pin& pin = *state.mutable_pin_set()->mutable_pin();
+    // The shards let go of the contributions: the commits end.
+    if (pin.keep_bytes_max() > 0) pin.set_keep_end(pin.commit_seq());
+  }
+  DropSuperseded();
+  return absl::OkStatus();
+}
+
+void RunState::DropSuperseded() {
+  const int64_t newest = fragments_[0].newest.version();
+  std::erase_if(evaluations_, [&](const auto& entry) {
+    return entry.first > newest ||
+           IsSuperseded(restores_, entry.second.commit_seq());
+  });
+  evaluations_begin_ = std::min(evaluations_begin_, newest + 1);
+  evaluator_by_version_.erase(evaluator_by_version_.upper_bound(newest),
+                              evaluator_by_version_.end());
+  for (auto* points : {&loss_points_, &norm_points_, &evaluation_points_}) {
+    std::erase_if(*points, [&](const v1::MetricPoint& point) {
+      return IsSuperseded(restores_, point.commit_seq());
+    });
   }
 }
 
@@ -587,7 +693,7 @@ std::vector<double> RunState::ListLossesBy(const std::string& island_id) const {
 std::string RunState::DebugString() const {
   std::string text = absl::StrCat(
       run_id(), " ", run_uid(), " state ", state(), " (", state_reason(),
-      ") revision ", revision_, " placement ", placement_epoch(),
+      ") revision ", revision_, " epoch ", run_epoch(), " placement ", placement_epoch(),
       " commit_seq ", commit_seq_, " tokens ", fragment_token_count_,
       " created ", absl::FormatTime(create_time_), " end ",
       absl::FormatTime(end_time_), " last commit ",
@@ -639,6 +745,12 @@ std::string RunState::DebugString() const {
   }
   for (const auto& [id, pin] : pins_) {
     absl::StrAppend(&text, pin.DebugString());
+  }
+  for (const v1::Restore& restore : restores_) {
+    absl::StrAppend(&text, "restore ", restore.ShortDebugString(), "\n");
+  }
+  for (const v1::FragmentVersion& version : restored_cut_) {
+    absl::StrAppend(&text, "restored ", version.ShortDebugString(), "\n");
   }
   for (const auto& [version, evaluation] : evaluations_) {
     absl::StrAppend(&text, evaluation.DebugString());

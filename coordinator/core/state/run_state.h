@@ -23,6 +23,7 @@
 #include "atoll/v1/training_state_service.pb.h"
 #include "base/layout/layout.h"
 #include "coordinator/core/state/outcome_table.h"
+#include "coordinator/core/state/past.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 
 namespace atl::coordinator {
@@ -171,6 +172,11 @@ class RunState {
   const std::deque<storage::v1::CommitSnapshot>& recent_commits() const {
     return recent_commits_;
   }
+  // By shard: what it had acknowledged at the newest COMMIT. Empty if an older
+  // program wrote that.
+  const std::vector<int64_t>& persisted_commit_seqs() const {
+    return persisted_commit_seqs_;
+  }
   const OutcomeTable& outcomes() const { return outcomes_; }
   const std::deque<v1::ContributionOutcome>& dropped() const {
     return dropped_;
@@ -194,6 +200,20 @@ class RunState {
   // Losses of the island's newest evaluations that are inside the band.
   // Requires: created.
   std::vector<double> ListLossesBy(const std::string& island_id) const;
+
+  // --- Restores ---
+  // The newest ones, oldest first; the last one began run_epoch().
+  const std::deque<v1::Restore>& restores() const { return restores_; }
+  // The cut of the newest restore, in the order of fragments.
+  const std::vector<v1::FragmentVersion>& restored_cut() const {
+    return restored_cut_;
+  }
+  // True from a restore to the next commit.
+  bool just_restored() const {
+    return !restores_.empty() && restores_.back().commit_seq() == commit_seq_;
+  }
+  // What a restore to the present cut needs.
+  storage::v1::RestorePoint MakeRestorePoint() const;
 
   // --- Cuts ---
   // By pin_id: the cuts that shards must keep.
@@ -247,6 +267,8 @@ class RunState {
   absl::Status ApplyJudged(const storage::v1::RoundJudged& body);
   absl::Status ApplyCommitted(const storage::v1::RoundCommitted& body,
                               absl::Time time);
+  absl::Status ApplyRestored(const storage::v1::RunRestored& body,
+                             absl::Time time);
   absl::Status ApplyAborted(const storage::v1::RoundAborted& body,
                             absl::Time time);
   // `open` was committed: notes who evaluates what it made.
@@ -258,6 +280,8 @@ class RunState {
   // Elastic runs: what an outcome means for whether its island sits out.
   void NoteRefusal(const v1::ContributionOutcome& outcome, absl::Time time);
   void AdvanceData(const FragmentState& fragment);
+  // Takes evaluations and points of superseded commits out.
+  void DropSuperseded();
   // Charges the next commit's contributions to the pins that keep them.
   void CountKept(const FragmentState& fragment);
   absl::Status RestoreFragment(const storage::v1::FragmentSnapshot& snapshot);
@@ -280,11 +304,15 @@ class RunState {
   int64_t commit_seq_ = 0;
   absl::Time last_commit_time_ = absl::InfinitePast();
   std::deque<storage::v1::CommitSnapshot> recent_commits_;
+  std::vector<int64_t> persisted_commit_seqs_;
   OutcomeTable outcomes_;
   std::deque<v1::ContributionOutcome> dropped_;
   std::map<int32_t, int64_t> data_positions_;
   // Tokens in merged contributions, summed over fragments.
   int64_t fragment_token_count_ = 0;
+
+  std::deque<v1::Restore> restores_;
+  std::vector<v1::FragmentVersion> restored_cut_;
 
   std::map<std::string, storage::v1::PinSnapshot> pins_;
 

@@ -76,6 +76,9 @@ storage::v1::RunSnapshot RunState::ToSnapshot() const {
   for (const auto& recent : recent_commits_) {
     *snapshot.add_recent_commits() = recent;
   }
+  for (const int64_t persisted : persisted_commit_seqs_) {
+    snapshot.add_persisted_commit_seqs(persisted);
+  }
   for (storage::v1::OutcomesSnapshot& row : outcomes_.ToSnapshot()) {
     *snapshot.add_outcomes() = std::move(row);
   }
@@ -89,6 +92,12 @@ storage::v1::RunSnapshot RunState::ToSnapshot() const {
   }
   snapshot.set_fragment_token_count(fragment_token_count_);
   for (const auto& [id, pin] : pins_) *snapshot.add_pins() = pin;
+  for (const v1::Restore& restore : restores_) {
+    *snapshot.add_restores() = restore;
+  }
+  for (const v1::FragmentVersion& version : restored_cut_) {
+    *snapshot.add_restored_cut() = version;
+  }
   for (const auto& [version, evaluation] : evaluations_) {
     *snapshot.add_evaluations() = evaluation;
   }
@@ -175,6 +184,8 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
   }
   recent_commits_.assign(snapshot.recent_commits().begin(),
                          snapshot.recent_commits().end());
+  persisted_commit_seqs_.assign(snapshot.persisted_commit_seqs().begin(),
+                                snapshot.persisted_commit_seqs().end());
   for (const auto& row : snapshot.outcomes()) outcomes_.Restore(row);
   dropped_.assign(snapshot.dropped().begin(), snapshot.dropped().end());
   for (const v1::DataPosition& position : snapshot.data_positions()) {
@@ -184,6 +195,9 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
   for (const storage::v1::PinSnapshot& pin : snapshot.pins()) {
     pins_[pin.pin_set().pin().pin_id()] = pin;
   }
+  restores_.assign(snapshot.restores().begin(), snapshot.restores().end());
+  restored_cut_.assign(snapshot.restored_cut().begin(),
+                       snapshot.restored_cut().end());
   for (const v1::Evaluation& evaluation : snapshot.evaluations()) {
     evaluations_[evaluation.version()] = evaluation;
   }

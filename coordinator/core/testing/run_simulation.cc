@@ -183,6 +183,25 @@ absl::Status RunSimulation::Revoke(const std::string& island_id) {
   return status;
 }
 
+absl::StatusOr<v1::RestoreRunResponse> RunSimulation::RestoreRun(
+    const std::string& from, bool dry_run) {
+  v1::RestoreRunRequest request;
+  request.set_run_id("run");
+  request.set_from(from);
+  request.set_dry_run(dry_run);
+  const absl::StatusOr<RunAnswer> answer =
+      machine_->Step(event::Restore{request}, now_);
+  if (!Collect()) return absl::UnavailableError("it restarts");
+  if (!answer.ok()) return answer.status();
+  if (answer->restored.changed()) {
+    // What was undecided is of the old epoch.
+    ever_stored_.clear();
+    forgotten_.clear();
+    reported_.clear();
+  }
+  return answer->restored;
+}
+
 absl::Status RunSimulation::Heartbeat(const std::string& island_id) {
   return machine_->Step(event::Heartbeat{Credentials(island_id)}, now_)
       .status();
@@ -210,6 +229,7 @@ const v1::ContributionInfo* RunSimulation::MakeContribution(
   if (at.phase == RoundPhase::kIdle) return nullptr;
   const auto made = island.newest.find(f);
   if (made != island.newest.end() &&
+      made->second.key().run_epoch() == state().run_epoch() &&
       IsFreshEnough(state().spec().schedule(), made->second.anchor_version(),
                     at.newest.version()) &&
       !state().outcomes().Contains(made->second.key())) {
@@ -219,7 +239,7 @@ const v1::ContributionInfo* RunSimulation::MakeContribution(
   for (const v1::SlotPlan& plan : at.open.slots()) {
     if (plan.slot() != island.slot) continue;
     v1::ContributionInfo info;
-    info.mutable_key()->set_run_epoch(1);
+    info.mutable_key()->set_run_epoch(state().run_epoch());
     info.mutable_key()->set_fragment(f);
     info.mutable_key()->set_slot(island.slot);
     info.mutable_key()->set_seq(island.next_seq++);
@@ -246,6 +266,7 @@ bool RunSimulation::Train(const std::string& island_id, int32_t f) {
 
 void RunSimulation::PushLate(const std::string& island_id, int32_t f) {
   const v1::ContributionInfo& info = islands_.at(island_id).newest.at(f);
+  if (info.key().run_epoch() != state().run_epoch()) return;
   const Key key = {f, info.key().slot(), info.key().seq()};
   ever_stored_.insert(key);
   for (int32_t shard = 0; shard < shard_count(); ++shard) {
@@ -257,7 +278,9 @@ void RunSimulation::PushLate(const std::string& island_id, int32_t f) {
 bool RunSimulation::Push(const std::string& island_id, int32_t f,
                          int32_t shard) {
   const v1::ContributionInfo* info = MakeContribution(island_id, f);
-  if (info == nullptr) return false;
+  if (info == nullptr || shards_[shard].run_epoch != state().run_epoch()) {
+    return false;
+  }
   const Key key = {f, info->key().slot(), info->key().seq()};
   if (shards_[shard].refused.contains(key)) return false;
   shards_[shard].lost.erase(key);
@@ -292,7 +315,8 @@ bool RunSimulation::RefuseLate(const std::string& island_id, int32_t f,
   const auto made = islands_.at(island_id).newest.find(f);
   if (made == islands_.at(island_id).newest.end()) return false;
   const v1::ContributionKey& key = made->second.key();
-  if (state().outcomes().Contains(key) ||
+  if (key.run_epoch() != state().run_epoch() ||
+      state().outcomes().Contains(key) ||
       shards_[shard].stored.contains({f, key.slot(), key.seq()})) {
     return false;
   }
@@ -302,6 +326,7 @@ bool RunSimulation::RefuseLate(const std::string& island_id, int32_t f,
 
 void RunSimulation::Refuse(const v1::ContributionInfo& info, int32_t shard) {
   const Key key = {info.key().fragment(), info.key().slot(), info.key().seq()};
+  if (shards_[shard].run_epoch != state().run_epoch()) return;
   // A second push after a loss, refused.
   shards_[shard].lost.erase(key);
   shards_[shard].refused[key] = info.anchor_version();
@@ -316,6 +341,10 @@ void RunSimulation::FollowPlan(int32_t shard_index, bool persist) {
   Shard& shard = shards_[shard_index];
   const v1::ServerRunPlan plan =
       BuildServerRunPlan(state(), machine_->observed(), shard_index);
+  // Otherwise the shard would stop with SHARD_BEHIND.
+  EXPECT_TRUE(plan.acknowledged_commit_seq() <= shard.persisted ||
+              alter_report);
+  if (plan.run_epoch() > shard.run_epoch) GoBack(plan, shard);
   const auto drop = [&](const v1::ContributionOutcome& outcome) {
     const Key key = {outcome.key().fragment(), outcome.key().slot(),
                      outcome.key().seq()};
@@ -331,6 +360,17 @@ void RunSimulation::FollowPlan(int32_t shard_index, bool persist) {
   }
   for (const auto& outcome : plan.dropped()) drop(outcome);
   if (persist && !stalled) shard.persisted = shard.applied;
+  std::vector<v1::ShardCheckpoint> held;
+  for (const v1::Pin& pin : plan.pins()) {
+    if (!pin.checkpoint() || !makes_durable ||
+        shard.persisted < pin.commit_seq() - 1) {
+      continue;
+    }
+    held.emplace_back().set_pin_id(pin.pin_id());
+    held.back().set_commit_seq(pin.commit_seq());
+    held.back().set_durable(true);
+  }
+  shard.checkpoints = std::move(held);
   shard.prepared.clear();
   shard.measured.clear();
   const bool judged =
@@ -366,6 +406,17 @@ void RunSimulation::FollowPlan(int32_t shard_index, bool persist) {
   Report(shard_index);
 }
 
+void RunSimulation::GoBack(const v1::ServerRunPlan& plan, Shard& shard) {
+  EXPECT_EQ(plan.restored().cut_size(), state().fragments().size());
+  shard.run_epoch = plan.run_epoch();
+  shard.applied = plan.restored().commit_seq();
+  shard.persisted = shard.applied;
+  shard.stored.clear();
+  shard.refused.clear();
+  shard.lost.clear();
+  shard.fault.clear();
+}
+
 void RunSimulation::NoteIfForgotten(const Key& key) {
   const bool is_known =
       reported_.contains(key) ||
@@ -382,7 +433,8 @@ bool RunSimulation::Lose(const std::string& island_id, int32_t f,
   const v1::ContributionKey& key = made->second.key();
   const Key place = {f, key.slot(), key.seq()};
   Shard& shard = shards_[shard_index];
-  if (state().outcomes().Contains(key) || shard.stored.erase(place) == 0) {
+  if (key.run_epoch() != state().run_epoch() ||
+      state().outcomes().Contains(key) || shard.stored.erase(place) == 0) {
     return false;
   }
   shard.lost.insert(place);
@@ -437,7 +489,7 @@ void RunSimulation::Report(int32_t shard_index) {
   const Shard& shard = shards_[shard_index];
   v1::ShardReport report;
   report.set_run_id("run");
-  report.set_run_epoch(1);
+  report.set_run_epoch(shard.run_epoch);
   report.set_shard(shard_index);
   report.set_initialized(true);
   for (size_t f = 0; f < state().fragments().size(); ++f) {
@@ -456,7 +508,7 @@ void RunSimulation::Report(int32_t shard_index) {
   for (const auto& [key, anchor] : shard.refused) {
     reported_.insert(key);
     v1::RefusedContribution& refused = *report.add_refused();
-    refused.mutable_key()->set_run_epoch(1);
+    refused.mutable_key()->set_run_epoch(shard.run_epoch);
     refused.mutable_key()->set_fragment(std::get<0>(key));
     refused.mutable_key()->set_slot(std::get<1>(key));
     refused.mutable_key()->set_seq(std::get<2>(key));
@@ -470,6 +522,9 @@ void RunSimulation::Report(int32_t shard_index) {
     prepared.set_attempt(std::get<2>(round));
     prepared.mutable_digest()->set_low(std::get<1>(round) + 100);
     prepared.set_finite(is_finite);
+  }
+  for (const v1::ShardCheckpoint& held : shard.checkpoints) {
+    *report.add_checkpoints() = held;
   }
   for (const v1::Seal& seal : shard.measured) {
     v1::RoundStatistics& statistics = *report.add_statistics();
@@ -621,6 +676,14 @@ void RunSimulation::CheckNobodyIsLeftOut(const RunState& state,
   }
 }
 
+// What a restore to the present cut must bring back. Local data positions only
+// if no island takes over a slot.
+static std::string DescribePoint(const RunState& state) {
+  storage::v1::RestorePoint point = state.MakeRestorePoint();
+  point.clear_local_positions();
+  return point.DebugString();
+}
+
 void RunSimulation::CheckLog() {
   Collect();
   RunState replayed;
@@ -628,6 +691,7 @@ void RunSimulation::CheckLog() {
   std::map<int32_t, v1::Seal> seals;
   std::set<std::pair<int32_t, int64_t>> versions;
   int64_t commit_seq = 0;
+  std::map<int64_t, std::string> points;  // At pins, by commit_seq.
   const auto decide = [&](const v1::ContributionOutcome& outcome) {
     EXPECT_TRUE(decided
                     .insert({outcome.key().fragment(), outcome.key().slot(),
@@ -689,8 +753,23 @@ void RunSimulation::CheckLog() {
     } else if (record.has_outcomes_set()) {
       for (const auto& o : record.outcomes_set().outcomes()) decide(o);
     }
+    if (record.has_run_restored()) {
+      const v1::Restore& restore = record.run_restored().restore();
+      EXPECT_EQ(restore.commit_seq(), ++commit_seq);
+      std::erase_if(versions, [&](const auto& one) {
+        return one.second > record.run_restored().cut(one.first).version();
+      });
+      seals.clear();
+    }
+    if (record.has_pin_set()) {
+      points[replayed.commit_seq()] = DescribePoint(replayed);
+    }
     const absl::Status applied = replayed.Apply(record);
     ASSERT_TRUE(applied.ok()) << applied;
+    if (record.has_run_restored()) {
+      const int64_t cut = record.run_restored().restore().cut_commit_seq();
+      EXPECT_EQ(DescribePoint(replayed), points[cut - 1]);
+    }
     const auto snapshot = snapshots_.find(record.revision());
     if (snapshot != snapshots_.end()) {
       ASSERT_EQ(replayed.DebugString(), snapshot->second);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
 #include "coordinator/core/run_machine.h"
@@ -47,6 +48,10 @@ class RunSimulation : public ServerDirectory {
   absl::Status Remove(const std::string& island_id, bool readmit = false);
   // An operator revokes the island.
   absl::Status Revoke(const std::string& island_id);
+  // An operator restores the run. Shards go back once they follow their plan,
+  // and islands once they are ready.
+  absl::StatusOr<v1::RestoreRunResponse> RestoreRun(const std::string& from,
+                                                    bool dry_run = false);
   absl::Status Heartbeat(const std::string& island_id);
   // Reports `loss` for the parameters of `version`, or that it has none.
   absl::Status Evaluate(const std::string& island_id, int64_t version,
@@ -124,6 +129,8 @@ class RunSimulation : public ServerDirectory {
   std::string refusal = "a value is not finite";
   // Norm of version 0 on each shard, squared; negative: not reported.
   double version0_norm_squared = 50;
+  // False: shards make no checkpoint durable.
+  bool makes_durable = true;
   // The fault in every shard's first report.
   std::string fault_at_start;
   // False: new contributions claim no tokens.
@@ -145,7 +152,8 @@ class RunSimulation : public ServerDirectory {
   // version of a fragment is committed once; a commit merges exactly the sealed
   // set; each contribution ends at most once; no pin moves to another cut;
   // weights sum to 1, unless all are limited; a strict round includes every
-  // present island that was not refused; OPEN and SEAL only while active; the
+  // present island that was not refused; OPEN and SEAL only while active; a
+  // restore gives the state of its cut, and no key is used twice; the
   // replay of a prefix gives the state after that step.
   void CheckLog();
   // Also: every contribution that a shard ever stored has ended.
@@ -167,6 +175,8 @@ class RunSimulation : public ServerDirectory {
     std::vector<v1::Seal> measured;  // Without a verdict yet.
     int64_t applied = 0;
     int64_t persisted = 0;
+    int64_t run_epoch = 1;
+    std::vector<v1::ShardCheckpoint> checkpoints;
   };
   struct Island {
     int32_t slot = 0;
@@ -181,6 +191,8 @@ class RunSimulation : public ServerDirectory {
   // As Restart, for the machine alone.
   void Replay(int64_t snapshot_revision);
   void Report(int32_t shard);
+  // The shard goes back to the cut of a restore.
+  void GoBack(const v1::ServerRunPlan& plan, Shard& shard);
   // If no shard has it and the coordinator has not heard of it.
   void NoteIfForgotten(const Key& key);
   void Refuse(const v1::ContributionInfo& info, int32_t shard);

@@ -1,0 +1,262 @@
+// Restores a run to a pinned cut.
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "base/layout/ids.h"
+#include "base/status/refusal.h"
+#include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
+#include "coordinator/core/run_machine.h"
+
+namespace atl::coordinator {
+namespace {
+
+// Checkpoints that an error names.
+constexpr size_t kNamedMax = 8;
+
+// "commit:N" names the commit N; nullopt: a pin's id.
+absl::StatusOr<std::optional<int64_t>> ParseCommit(absl::string_view from) {
+  if (!absl::ConsumePrefix(&from, "commit:")) return std::nullopt;
+  int64_t commit = 0;
+  if (from.empty() ||
+      from.find_first_not_of("0123456789") != absl::string_view::npos ||
+      !absl::SimpleAtoi(from, &commit) || commit == INT64_MAX) {
+    return InvalidFields(
+        {{"from",
+          "must be a checkpoint's id, or commit:N with a number N of at least "
+          "0"}});
+  }
+  return commit;
+}
+
+std::string NamePin(const v1::Pin& pin) {
+  return absl::StrCat(pin.pin_id(), " (commit:", pin.commit_seq() - 1, ")");
+}
+
+// Why `shard` does not hold `pin`; empty: it does.
+std::string WhyNotHeld(const ObservedShard& shard, const v1::Pin& pin) {
+  if (!shard.reported) return "its server has not reported it yet";
+  if (!pin.checkpoint()) {
+    if (shard.report.persisted_commit_seq() >= pin.commit_seq() - 1) return "";
+    return absl::StrCat("it has persisted commit ",
+                        shard.report.persisted_commit_seq(), " only");
+  }
+  for (const v1::ShardCheckpoint& held : shard.report.checkpoints()) {
+    if (held.pin_id() != pin.pin_id() ||
+        held.commit_seq() != pin.commit_seq()) {
+      continue;
+    }
+    if (held.durable()) return "";
+    return held.fault().empty() ? "it is still writing it" : held.fault();
+  }
+  return "it does not have it";
+}
+
+}  // namespace
+
+std::vector<const v1::Pin*> RunMachine::ListSources() const {
+  std::vector<const v1::Pin*> pins;
+  for (const auto& [pin_id, state] : state_.pins()) {
+    // An older program's pin has no point.
+    if (state.pin_set().has_point()) pins.push_back(&state.pin_set().pin());
+  }
+  std::sort(pins.begin(), pins.end(), [](const v1::Pin* a, const v1::Pin* b) {
+    return a->commit_seq() < b->commit_seq();
+  });
+  return pins;
+}
+
+absl::Status RunMachine::RefuseSource(absl::string_view from,
+                                      int64_t commit) const {
+  const std::string run =
+      absl::StrCat("run ", state_.run_id(), " has no checkpoint or pin ");
+  const std::vector<const v1::Pin*> pins = ListSources();
+  if (pins.empty()) {
+    return Refuse(absl::StatusCode::kNotFound, "NO_CHECKPOINT",
+                  absl::StrCat(run, from, ", and none that a restore can use"));
+  }
+  // The nearest before and after the commit; without one, the newest.
+  std::vector<std::string> named;
+  if (commit >= 0) {
+    const auto after =
+        std::find_if(pins.begin(), pins.end(), [&](const v1::Pin* pin) {
+          return pin->commit_seq() > commit;
+        });
+    if (after != pins.begin()) named.push_back(NamePin(**(after - 1)));
+    if (after != pins.end()) named.push_back(NamePin(**after));
+  } else {
+    for (size_t i = pins.size() - std::min(pins.size(), kNamedMax);
+         i < pins.size(); ++i) {
+      named.push_back(NamePin(*pins[i]));
+    }
+  }
+  const bool is_lost = IsSuperseded(state_.restores(), commit);
+  return Refuse(absl::StatusCode::kNotFound, "NO_CHECKPOINT",
+                absl::StrCat(run, commit >= 0 ? "of " : "", from,
+                             is_lost ? ", which an earlier restore took out of "
+                                       "its past"
+                                     : "",
+                             commit >= 0 ? "; the nearest: " : "; it has ",
+                             absl::StrJoin(named, ", ")));
+}
+
+absl::Status RunMachine::CheckHeld(const v1::Pin& pin) const {
+  for (size_t shard = 0; shard < observed_.shards.size(); ++shard) {
+    const std::string why = WhyNotHeld(observed_.shards[shard], pin);
+    if (why.empty()) continue;
+    std::vector<std::string> held;
+    for (const v1::Pin* other : ListSources()) {
+      const bool is_held = std::all_of(
+          observed_.shards.begin(), observed_.shards.end(),
+          [&](const ObservedShard& one) {
+            return WhyNotHeld(one, *other).empty();
+          });
+      if (is_held) held.push_back(NamePin(*other));
+    }
+    if (held.size() > kNamedMax) held.erase(held.begin(), held.end() - kNamedMax);
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "NOT_DURABLE",
+        absl::StrCat("shard ", shard, " on server ", state_.server_ids()[shard],
+                     " does not hold ", pin.pin_id(), ": ", why, "; ",
+                     held.empty()
+                         ? std::string("no cut is durable on every shard now")
+                         : absl::StrCat("durable on every shard: ",
+                                        absl::StrJoin(held, ", "))));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::Pin> RunMachine::FindSource(const std::string& from) const {
+  if (from.empty()) {
+    const v1::Pin* const newest = FindDurableCheckpoint();
+    if (newest != nullptr) return *newest;
+    const std::vector<const v1::Pin*> pins = ListSources();
+    const auto last =
+        std::find_if(pins.rbegin(), pins.rend(),
+                     [](const v1::Pin* pin) { return pin->checkpoint(); });
+    if (last != pins.rend()) RETURN_IF_ERROR(CheckHeld(**last));
+    return Refuse(absl::StatusCode::kNotFound, "NO_CHECKPOINT",
+                  absl::StrCat("run ", state_.run_id(),
+                               " has no checkpoint that a restore can use"));
+  }
+  ASSIGN_OR_RETURN(const std::optional<int64_t> commit, ParseCommit(from));
+  if (!commit.has_value()) RETURN_IF_ERROR(CheckId("from", from));
+  for (const v1::Pin* pin : ListSources()) {
+    if (commit.has_value() ? pin->commit_seq() != *commit + 1
+                           : pin->pin_id() != from) {
+      continue;
+    }
+    // Of two pins of one cut, one may be durable before the other.
+    const absl::Status held = CheckHeld(*pin);
+    if (held.ok()) return *pin;
+    if (!commit.has_value()) return held;
+    for (const v1::Pin* other : ListSources()) {
+      if (other->commit_seq() == pin->commit_seq() &&
+          CheckHeld(*other).ok()) {
+        return *other;
+      }
+    }
+    return held;
+  }
+  return RefuseSource(from, commit.value_or(-1));
+}
+
+bool RunMachine::IsRestoredTo(const std::string& from) const {
+  if (!state_.just_restored()) return false;
+  const v1::Restore& restore = state_.restores().back();
+  return from.empty() || from == restore.pin_id() ||
+         from == absl::StrCat("commit:", restore.cut_commit_seq() - 1);
+}
+
+absl::Status RunMachine::Take(const event::Restore& asked, RunAnswer& answer) {
+  const v1::RestoreRunRequest& request = asked.request;
+  if (!request.run_uid().empty() && request.run_uid() != state_.run_uid()) {
+    return Refuse(absl::StatusCode::kNotFound, "NO_SUCH_RUN",
+                  absl::StrCat("there is no run ", state_.run_id(),
+                               " with run_uid ",
+                               request.run_uid().substr(0, 64)));
+  }
+  if (state_.state() == v1::RUN_STATE_CANCELLED) return CheckNotEnded();
+  if (!state_.started()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_STARTED",
+                  "the run has no version 0 yet");
+  }
+  v1::RestoreRunResponse& restored = answer.restored;
+  if (IsRestoredTo(request.from())) {
+    const v1::Restore& restore = state_.restores().back();
+    const auto pin = state_.pins().find(restore.pin_id());
+    if (pin != state_.pins().end()) {
+      *restored.mutable_pin() = pin->second.pin_set().pin();
+    } else {
+      restored.mutable_pin()->set_pin_id(restore.pin_id());
+      restored.mutable_pin()->set_commit_seq(restore.cut_commit_seq());
+      for (const v1::FragmentVersion& version : state_.restored_cut()) {
+        *restored.mutable_pin()->add_cut() = version;
+      }
+    }
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const v1::Pin pin, FindSource(request.from()));
+  const storage::v1::RestorePoint point =
+      state_.pins().at(pin.pin_id()).pin_set().point();
+  *restored.mutable_pin() = pin;
+  restored.set_lost_commit_count(CountPast(
+      state_.restores(), pin.commit_seq(), state_.commit_seq() + 1));
+  const auto fragment_count = static_cast<int64_t>(state_.fragments().size());
+  restored.set_lost_token_count(state_.merged_token_count() -
+                                point.fragment_token_count() / fragment_count);
+  if (request.dry_run()) return absl::OkStatus();
+
+  storage::v1::Record record;
+  storage::v1::RunRestored& body = *record.mutable_run_restored();
+  v1::Restore& restore = *body.mutable_restore();
+  restore.set_run_epoch(state_.run_epoch() + 1);
+  restore.set_commit_seq(state_.commit_seq() + 1);
+  restore.set_cut_commit_seq(pin.commit_seq());
+  restore.set_pin_id(pin.pin_id());
+  *restore.mutable_time() = ToProto(now_);
+  *body.mutable_cut() = pin.cut();
+  *body.mutable_point() = point;
+  Emit(std::move(record));
+  restored.set_changed(true);
+  reasons_.push_back(absl::StrCat(
+      "is restored to ", pin.pin_id(), ", before commit ", pin.commit_seq(),
+      ": ", restored.lost_commit_count(), " commits and ",
+      restored.lost_token_count(), " tokens are lost"));
+  ForgetEpoch();
+  CompleteIfDone();
+  Advance();
+  return absl::OkStatus();
+}
+
+void RunMachine::ForgetEpoch() {
+  for (ObservedShard& shard : observed_.shards) shard = ObservedShard();
+  for (RoundTimers& timers : observed_.timers) timers = RoundTimers();
+  for (AskedSlots& asked : observed_.asked) asked = AskedSlots();
+  observed_.recalls.clear();
+  std::erase_if(observed_.pin_ends, [&](const auto& entry) {
+    return !state_.pins().contains(entry.first);
+  });
+  for (const Member& member : state_.members()) {
+    ObservedMember& seen = observed_.members[member.record.slot()];
+    seen.loss_sum = 0;
+    seen.loss_step_count = 0;
+    seen.metrics.Clear();
+    seen.idle_round_count = 0;
+    seen.idle_duration = absl::ZeroDuration();
+    seen.idle_since = member.present() ? now_ : absl::InfiniteFuture();
+    if (member.present()) {
+      seen.lease_end = now_ + IslandLeaseDuration(state_.spec());
+    }
+  }
+}
+
+}  // namespace atl::coordinator
