@@ -140,8 +140,8 @@ class RunMachine {
   // The cut that a frozen run lets a reader have; no record keeps it.
   absl::Status ReadCut(const v1::ExportCheckpointRequest& request,
                        RunAnswer& answer) const;
-  // The newest checkpoint that a restore may start from and that every shard's
-  // newest report holds. Null: there is none.
+  // The newest checkpoint that a restore may start from, that is not suspect, and
+  // that every shard's newest report holds. Null: there is none.
   const v1::Pin* FindDurableCheckpoint() const;
   // A command that works in a frozen run.
   std::string ReadCommand() const;

@@ -30,14 +30,13 @@ std::string DescribeDurable(const v1::Checkpoint& checkpoint) {
 
 std::string DescribeCheckpoints(
     const std::vector<v1::Checkpoint>& checkpoints) {
-  Table table({"CHECKPOINT", ">COMMIT", ">ROUND", "MADE", "SUSPECT", "DURABLE"});
+  Table table({"CHECKPOINT", ">COMMIT", ">ROUND", "MADE", "DURABLE"});
   for (const v1::Checkpoint& checkpoint : checkpoints) {
     const v1::Pin& pin = checkpoint.pin();
     if (!pin.checkpoint()) continue;
     table.AddRow({pin.pin_id(), absl::StrCat(pin.commit_seq()),
                   pin.cut().empty() ? "-" : absl::StrCat(pin.cut(0).version()),
                   FormatTimestamp(FromProto(checkpoint.create_time())),
-                  pin.suspect() ? "yes" : "no",
                   DescribeDurable(checkpoint)});
   }
   Table kept({"PIN", ">COMMIT", "UNTIL", "KEEPS"});

@@ -397,6 +397,7 @@ storage::v1::RestorePoint RunState::MakeRestorePoint() const {
       added.add_step_norms(one.norm_by_steps);
       added.add_step_norm_step_counts(one.step_count);
     }
+    *added.mutable_guard() = fragment.guard;
   }
   for (const auto& [data_shard, position] : data_positions_) {
     v1::DataPosition& added = *point.add_data_positions();
@@ -425,6 +426,7 @@ absl::Status RunState::ApplyRestored(const storage::v1::RunRestored& body,
   last_commit_time_ = time;
   state_.set_state(v1::RUN_STATE_ACTIVE);
   state_.clear_reason();
+  state_.clear_by_guard();
   end_time_ = absl::InfiniteFuture();
   AddRestore(restore, restores_);
   restored_cut_.assign(body.cut().begin(), body.cut().end());
