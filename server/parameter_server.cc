@@ -75,7 +75,7 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
   ParameterServer* const raw = server.get();
   rpc::RpcServer::Spec spec;
   server->service_ = std::make_unique<ParameterServiceImpl>(ServiceContext{
-      [raw](const std::string& run_id) { return raw->FindShard(run_id); },
+      [raw](const std::string& run_id) { return raw->FindForCall(run_id); },
       server->access_, server->push_watchdog_, server->pull_watchdog_,
       std::make_shared<BufferPool>(), server->held_, server->metrics_});
   spec.listener = options.listener;
@@ -163,7 +163,6 @@ absl::Status ParameterServer::Recover() {
 
 void ParameterServer::OpenShard(FoundShard found) {
   const std::string run_id = found.run_id;
-  const records::RunRecord& record = found.record;
   {
     MutexLock lock(&mutex_);
     if (entries_.count(run_id) > 0) {
@@ -173,6 +172,16 @@ void ParameterServer::OpenShard(FoundShard found) {
       return;
     }
   }
+  Entry entry = MakeEntry(std::move(found));
+  MutexLock lock(&mutex_);
+  entries_[run_id] = std::move(entry);
+}
+
+ParameterServer::Entry ParameterServer::MakeEntry(FoundShard found,
+                                                  const absl::Status& fault,
+                                                  int64_t failed_run_epoch) {
+  const std::string& run_id = found.run_id;
+  const records::RunRecord& record = found.record;
   Entry entry;
   entry.shard_number = found.shard;
   entry.directory =
@@ -183,10 +192,11 @@ void ParameterServer::OpenShard(FoundShard found) {
   absl::StatusOr<std::shared_ptr<Shard>> shard =
       found.status.ok()
           ? Shard::Create(Resources(), environment_.fs, *found.records,
-                          options_.data_dir, record)
+                          options_.data_dir, record, fault,
+                          failed_run_epoch)
           : absl::StatusOr<std::shared_ptr<Shard>>(found.status);
+  entry.records = std::move(found.records);
   if (shard.ok()) {
-    entry.records = std::move(found.records);
     entry.shard = *std::move(shard);
     directory_->NoteLog(entry.shard->store().log_seen(), 0);
     LOG(INFO) << "run " << run_id << ": shard " << record.shard() << " of "
@@ -197,8 +207,7 @@ void ParameterServer::OpenShard(FoundShard found) {
     LOG(ERROR) << "run " << run_id
                << " cannot be opened: " << ToText(*entry.fault);
   }
-  MutexLock lock(&mutex_);
-  entries_[run_id] = std::move(entry);
+  return entry;
 }
 
 absl::Status ParameterServer::CreateShard(const v1::ServerRunPlan& plan,
@@ -226,6 +235,21 @@ std::shared_ptr<Shard> ParameterServer::FindShard(const std::string& run_id) {
   MutexLock lock(&mutex_);
   const auto it = entries_.find(run_id);
   return it == entries_.end() ? nullptr : it->second.shard;
+}
+
+absl::StatusOr<std::shared_ptr<Shard>> ParameterServer::FindForCall(
+    const std::string& run_id) {
+  MutexLock lock(&mutex_);
+  const auto it = entries_.find(run_id);
+  if (it != entries_.end() && it->second.shard != nullptr) {
+    return it->second.shard;
+  }
+  if (it == entries_.end() || !it->second.is_restoring) {
+    return ShardNotHere(run_id);
+  }
+  return Refuse(absl::StatusCode::kUnavailable, "STARTING",
+                absl::StrCat("this server takes its shard of run \"", run_id,
+                             "\" back to an earlier cut; call again"));
 }
 
 // --- The agent --------------------------------------------------------------
@@ -368,6 +392,7 @@ void ParameterServer::FollowPlan(std::stop_token stop) {
       if (no_room) shard->GiveUpKept();
       shard->Tick();
     }
+    ContinueRestores();
     FinishDeletions();
     if (unfinished.has_value() && absl::IsDeadlineExceeded(plan.status())) {
       ApplyPlan(*unfinished);
@@ -421,6 +446,7 @@ void ParameterServer::ApplyPlan(const v1::ServerPlan& plan) {
   for (const v1::ServerRunPlan& run : plan.runs()) {
     complete &= ApplyRunPlan(run);
   }
+  ContinueRestores();
   for (const auto& shard : ShardsWithout(plan)) shard->OnUnplanned();
   MutexLock lock(&mutex_);
   plan_revision_ = plan.revision();
@@ -445,6 +471,7 @@ ParameterServer::Shards ParameterServer::ShardsWithout(
 }
 
 bool ParameterServer::ApplyRunPlan(const v1::ServerRunPlan& plan) {
+  if (BeginRestore(plan)) return false;
   {
     MutexLock lock(&mutex_);
     const auto it = entries_.find(plan.run_id());
@@ -594,7 +621,10 @@ void ParameterServer::ShowHealth() {
     MutexLock lock(&mutex_);
     if (draining_ || stopping_) return;
     for (const auto& [run_id, entry] : entries_) {
-      if (!entry.is_deleted) shards[run_id] = entry.shard;
+      const bool is_in_order = entry.is_restoring && !entry.fault.has_value();
+      if (!entry.is_deleted && !is_in_order) {
+        shards[run_id] = entry.shard;
+      }
     }
   }
   std::map<std::string, bool> serves = {{kShardsHealth, true}};

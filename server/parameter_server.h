@@ -106,7 +106,7 @@ class ParameterServer final {
   // process of this server_id has registered, or the coordinator refuses it.
   absl::Status WaitForEnd(absl::Duration timeout);
 
-  // Null if no shard of the run is here.
+  // Null if no shard of the run is here, or if it is being restored.
   std::shared_ptr<Shard> FindShard(const std::string& run_id);
 
  private:
@@ -123,6 +123,9 @@ class ParameterServer final {
     std::optional<v1::Fault> fault;       // Why there is no shard.
     std::optional<v1::Fault> plan_fault;  // Why the newest plan is not its.
     bool is_deleted = false;              // Its files must be deleted.
+    // It goes back to an earlier cut. Until that has ended, `records` are in
+    // use, and run_epoch is a lower one than the plan's.
+    bool is_restoring = false;
   };
   // A deleted run whose directory still has its name.
   struct Deletion {
@@ -131,11 +134,24 @@ class ParameterServer final {
     std::string logged;            // Why it failed last.
   };
 
+  // A run that goes back to the cut of `plan`.
+  struct Restore {
+    v1::ServerRunPlan plan;
+    std::shared_ptr<Shard> shard;  // Kept while streams or actions hold it.
+  };
+
   ParameterServer(const Options& options, const Environment& environment,
                   std::unique_ptr<ServerDirectory> directory);
 
   absl::Status Recover();
   void OpenShard(FoundShard found);
+  // Opens a shard, or finds out why it cannot be opened. `fault` and
+  // `failed_run_epoch`: as Shard::Create.
+  Entry MakeEntry(FoundShard found,
+                  const absl::Status& fault = absl::OkStatus(),
+                  int64_t failed_run_epoch = 0);
+  // As ServiceContext::find_shard.
+  absl::StatusOr<std::shared_ptr<Shard>> FindForCall(const std::string& run_id);
   // Makes the shard that a plan places here. A full disk, or no descriptor left:
   // an error, and no entry.
   absl::Status CreateShard(const v1::ServerRunPlan& plan, const v1::Run& run);
@@ -168,6 +184,11 @@ class ParameterServer final {
   void FinishDeletions();
   // False if it must be tried again.
   bool FinishDeletion(Deletion& deletion);
+  // True if the shard here must go back to the plan's cut first. Closes it.
+  bool BeginRestore(const v1::ServerRunPlan& plan);
+  // Restores closed shards that are no longer in use, on low_queue_.
+  void ContinueRestores();
+  void RunRestore(const v1::ServerRunPlan& plan);
   v1::ShardReport FaultReport(const std::string& run_id, const Entry& entry);
   absl::Status ReportOnce();
   void ShowHealth();
@@ -219,6 +240,7 @@ class ParameterServer final {
   std::optional<CoordinatorFence> fence_;
   std::string logged_plan_;  // Why the last plan was not taken.
   std::vector<Deletion> deletions_;
+  std::vector<Restore> restores_;
   std::jthread plan_thread_;
   std::jthread report_thread_;
 };

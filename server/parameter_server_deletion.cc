@@ -36,7 +36,7 @@ void ParameterServer::BeginDeletions(const v1::ServerPlan& plan) {
     }
     LOG(INFO) << "run " << run_id << " with run_uid " << deleted.run_uid()
               << " is deleted";
-    if (shard != nullptr) shard->Close();
+    if (shard != nullptr) shard->Close(ShardNotHere(run_id));
   }
 }
 
@@ -47,6 +47,10 @@ void ParameterServer::FinishDeletions() {
 }
 
 bool ParameterServer::FinishDeletion(Deletion& deletion) {
+  {
+    MutexLock lock(&mutex_);
+    if (entries_.at(deletion.run_id).is_restoring) return false;
+  }
   if (deletion.shard != nullptr) {
     // The order matters: a live merge may still give the shard an action. Once
     // this deletion alone holds the shard, no other thread can get hold of it.

@@ -138,6 +138,13 @@ constexpr EnumBit kWeightUnitBits[] = {
     {v1::WEIGHT_UNIT_STEPS, kWeightUnits},
 };
 
+// Only the coordinator reads it.
+constexpr EnumBit kGuardActions[] = {
+    {v1::GUARD_ACTION_UNSPECIFIED, kBasics},
+    {v1::GUARD_ACTION_ALERT, kBasics},
+    {v1::GUARD_ACTION_PAUSE, kBasics},
+};
+
 struct EnumBits {
   absl::string_view name;  // EnumDescriptor::name().
   absl::Span<const EnumBit> bits;
@@ -159,6 +166,7 @@ const EnumBits kEnums[] = {
     {"DataFormat", kDataFormats},
     {"DataOrder", kDataOrders},
     {"WeightUnit", kWeightUnitBits},
+    {"GuardAction", kGuardActions},
 };
 
 uint64_t FindBit(const EnumDescriptor& type, int number) {

@@ -54,6 +54,11 @@ std::string DescribeLoss(const v1::Round& round) {
   return round.has_evaluation() ? FormatLoss(round.evaluation().loss()) : "-";
 }
 
+bool IsOutside(const v1::Round& round) {
+  return !round.outside_band().empty() ||
+         !round.evaluation().outside_band().empty();
+}
+
 void AddRoundRow(const v1::Round& round, Table* table) {
   int64_t payload_bytes = 0;
   for (const v1::RoundContribution& contribution : round.contributions()) {
@@ -62,7 +67,8 @@ void AddRoundRow(const v1::Round& round, Table* table) {
   const absl::Duration took =
       FromProto(round.commit_time()) - FromProto(round.open_time());
   table->AddRow(
-      {absl::StrCat(round.commit_seq()), absl::StrCat(round.version()),
+      {absl::StrCat(IsOutside(round) ? "!" : "", round.commit_seq()),
+       absl::StrCat(round.version()),
        absl::StrCat(round.fragment()),
        round.has_training_loss() ? FormatLoss(round.training_loss()) : "-",
        DescribeLoss(round),
@@ -107,6 +113,7 @@ absl::Status ListRounds(Context& context, const RoundListOptions& options) {
                       ">WAIT", ">MERGE", ">APPLY"});
   Table& table = options.phases ? phases_table : rounds_table;
   Json rounds = Json::array();
+  bool has_outside = false;
   int64_t newest = 0;  // The commit of the last row.
   v1::ListRoundsRequest request;
   request.set_run_id(options.run_id);
@@ -129,6 +136,7 @@ absl::Status ListRounds(Context& context, const RoundListOptions& options) {
     for (const v1::Round& round : response.rounds()) {
       if (!wants_more()) break;
       rounds.push_back(ToJson(round));
+      has_outside |= IsOutside(round);
       if (options.phases) {
         AddPhaseRows(round, &table);
       } else {
@@ -147,6 +155,11 @@ absl::Status ListRounds(Context& context, const RoundListOptions& options) {
     context.output().Message(
         "no phases: they are kept since the coordinator's start, for the "
         "newest rounds");
+  }
+  if (has_outside && !options.phases) {
+    context.output().Message(
+        "rounds with ! are outside the run's band: -o json says how "
+        "(outside_band)");
   }
   context.output().PrintList("rounds", rounds,
                              table.empty() ? "" : table.ToString());

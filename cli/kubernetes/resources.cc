@@ -28,6 +28,8 @@ constexpr int64_t kStreamCountMax = 256;
 constexpr int64_t kStreamsAnIsland = 8;
 constexpr int64_t kPullBufferBytes = 64 * kMib;
 constexpr int64_t kLiveMergeBytes = 1024 * kMib;  // --live-merge-mib's default.
+// Automatic checkpoints of a run (proto/LIMITS.md).
+constexpr int64_t kCheckpointsMax = 32;
 
 // Arrays of the outer optimizer's state.
 int64_t StateCount(v1::OuterOptimizerKind kind) {
@@ -46,6 +48,15 @@ int64_t StateCount(v1::OuterOptimizerKind kind) {
 }
 
 bool IsLossy(codec::CodecId codec) { return codec != codec::CodecId::kF32; }
+
+// Checkpoints that a run keeps at most; `final` is its newest version.
+int64_t CountCheckpoints(const v1::RunSpec& run) {
+  const int64_t every = run.checkpoint_every_round_count();
+  if (every == 0) return 0;
+  const int64_t rounds = run.schedule().round_count();
+  return rounds == 0 ? kCheckpointsMax
+                     : std::min(kCheckpointsMax, rounds / every);
+}
 
 ServerResources PlanServer(const ResourceInput& input) {
   const auto fragment_count =
@@ -68,7 +79,8 @@ ServerResources PlanServer(const ResourceInput& input) {
   const int64_t version = array_count * share;
   const int64_t contributions =
       int64_t{input.island_count} * up * (async ? 4 : 2);
-  const int64_t version_count = replica ? 11 : 9;
+  const int64_t version_count =
+      (replica ? 11 : 9) + CountCheckpoints(input.run);
 
   ServerResources server;
   server.image_bytes = version + (replica ? 2 * down : share) +

@@ -12,9 +12,10 @@
 //                     array rounded up to huge pages: --memory-mib
 //   server, disk      versions: the newest, the one before, one that is made,
 //                     two spare files, four with readers, and with a replica
-//                     two to make replicas from, (1 + a + r) s each; 2 s of
-//                     sums at durability `island`; k u of open rounds, twice
-//                     (four times in async runs); an import, s; deltas, r s
+//                     two to make replicas from, and at most 32 checkpoints
+//                     if the run makes any, (1 + a + r) s each; 2 s of sums at
+//                     durability `island`; k u of open rounds, twice (four
+//                     times in async runs); an import, s; deltas, r s
 //   island, memory    parameters, gradients, moments (AdamW), anchors,
 //                     transfers, and what codecs, overlap and eager add
 //   island, disk      two local checkpoints

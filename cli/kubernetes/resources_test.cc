@@ -87,6 +87,25 @@ TEST(ResourcesTest, MoreIslandsNeedMoreOfAServersDisk) {
               10.0 * 97.5 * kMib, 5.0 * kMib);
 }
 
+TEST(ResourcesTest, CheckpointsNeedDisk) {
+  ResourceInput input = Big();
+  input.run.mutable_schedule()->set_round_count(1000);
+  const int64_t none = PlanResources(input).server.disk_bytes;
+  // Two arrays, parameters and momentum, of half of 97.5 MiB.
+  const double each = 97.5 * kMib;
+  input.run.set_checkpoint_every_round_count(100);
+  EXPECT_NEAR(static_cast<double>(PlanResources(input).server.disk_bytes - none),
+              10 * each, 0.05 * 10 * each);
+  // 32 at most, however long the run is.
+  for (const int64_t round_count : {1000, 0}) {
+    input.run.mutable_schedule()->set_round_count(round_count);
+    input.run.set_checkpoint_every_round_count(1);
+    EXPECT_NEAR(
+        static_cast<double>(PlanResources(input).server.disk_bytes - none),
+        32 * each, 0.05 * 32 * each);
+  }
+}
+
 TEST(ResourcesTest, TheOptimizersStateAndTheReplicaAreInMemory) {
   ResourceInput input = Big();
   const int64_t nesterov = PlanResources(input).server.image_bytes;

@@ -54,6 +54,9 @@ std::string DescribeCommit(const v1::Round& round,
     absl::StrAppend(&text, ", training loss ",
                     FormatLoss(round.training_loss()));
   }
+  if (!round.outside_band().empty()) {
+    absl::StrAppend(&text, "; outside the run's band: ", round.outside_band());
+  }
   if (HasTokenBudget(schedule) && round.merged_token_count() > 0) {
     absl::StrAppend(&text, ", ",
                     DescribeTokens(round.merged_token_count(), schedule),
@@ -112,7 +115,10 @@ std::string DescribeRounds(int64_t done_count, int64_t round_count) {
 }
 
 std::string DescribeEvaluation(const v1::Evaluation& evaluation) {
-  const std::string evaluator = DescribeEvaluator(evaluation);
+  const std::string evaluator = absl::StrCat(
+      DescribeEvaluator(evaluation),
+      evaluation.outside_band().empty() ? "" : "; outside the run's band: ",
+      evaluation.outside_band());
   return evaluation.failure().empty()
              ? absl::StrCat("version ", evaluation.version(),
                             " evaluated: validation loss ",
@@ -301,6 +307,7 @@ std::string DescribeEvent(const v1::RunEvent& event,
                                  ? " released"
                                  : absl::StrCat(" made at commit ",
                                                 change.pin().commit_seq()));
+      if (change.pin().suspect()) absl::StrAppend(&text, ", suspect");
       break;
     }
     case v1::RunEvent::kEvaluated:

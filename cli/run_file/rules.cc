@@ -29,6 +29,8 @@ struct Range {
 
 // From the comments of proto/atoll/v1/run.proto.
 constexpr Range kRanges[] = {
+    {"checkpoint.every_round_count", 0, kInfinity},
+    {"checkpoint.keep_count", 1, 32},
     {"checkpoint_every_round_count", 0, kInfinity},
     {"data.data_shard_count", 0, 1 << 20},
     {"data.validation_fraction", 0, 1, kOpenAbove},

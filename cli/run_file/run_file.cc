@@ -35,6 +35,7 @@ using google::protobuf::Message;
 
 constexpr int kMaxFaults = 20;
 constexpr int64_t kLayersMax = 1 << 16;
+constexpr char kCheckpointEvery[] = "checkpoint.every_round_count";
 
 // The lines of an error message, in the order of detection.
 class Faults {
@@ -355,6 +356,28 @@ void ReadFragmentPattern(const toml::table& table, const std::string& name,
               "\"balanced\"");
 }
 
+// [checkpoint] every_round_count is the other name of
+// checkpoint_every_round_count.
+void ReadCheckpointEvery(const toml::table& table, const std::string& name,
+                         RunFile* run, Faults* faults) {
+  const toml::node* node = table.at_path(kCheckpointEvery).node();
+  if (node == nullptr) return;
+  const auto fault = [&](absl::string_view text) {
+    faults->Add(name, static_cast<int>(node->source().begin.line),
+                absl::StrCat("'", kCheckpointEvery, "' ", text));
+  };
+  const auto* count = node->as_integer();
+  if (count == nullptr) return fault("must be a whole number");
+  const std::string range =
+      RangeFault(kCheckpointEvery, static_cast<double>(count->get()));
+  if (!range.empty()) return fault(range);
+  if (table.contains("checkpoint_every_round_count")) {
+    return fault("and 'checkpoint_every_round_count' are two names of one "
+                 "value: leave the second one out");
+  }
+  run->spec.set_checkpoint_every_round_count(count->get());
+}
+
 // A file's own fragment_count replaces its preset's layers_a_fragment, and the
 // other way round.
 void ReadLayersAFragment(const toml::table& table, const std::string& name,
@@ -414,7 +437,8 @@ void ReadFile(absl::string_view text, const std::string& name,
   }
   const toml::table& table = parsed.table();
   std::vector<std::string> other_keys = {"layout.fragment_pattern",
-                                         "layout.layers_a_fragment"};
+                                         "layout.layers_a_fragment",
+                                         kCheckpointEvery};
   if (allow_preset) {
     other_keys.insert(other_keys.end(),
                       {"run_id", "preset", "init.model", "model.tensors"});
@@ -452,6 +476,7 @@ void ReadFile(absl::string_view text, const std::string& name,
   }
   ReadFragmentPattern(table, name, run, faults);
   ReadLayersAFragment(table, name, run, given, faults);
+  ReadCheckpointEvery(table, name, run, faults);
   if (!allow_preset) return;
   // This file's length replaces its preset's.
   const bool has_rounds = table.at_path("schedule.round_count").node() != nullptr;

@@ -5,7 +5,7 @@
 // The keys are the names of the fields of atoll.v1.RunSpec: a message is a
 // table ([schedule]), a field is a key, an enum is its value's name without the
 // prefix, in lower case ("adamw"), a duration is a string ("30s", "1m30s").
-// Six keys are the file's own:
+// Seven keys are the file's own:
 //
 //   run_id = "..."       the run's id; default: the file's name
 //   preset = "..."       a file of deploy/config that this file changes
@@ -18,6 +18,8 @@
 //                        fragment_count if that is also given
 //   [layout] fragment_pattern = "..."   how layers go to fragments: "strided"
 //                        or "balanced"
+//   [checkpoint] every_round_count = N   checkpoint_every_round_count, which is
+//                        its older name; a file has one of them
 //
 // Values come from the file, then its preset, then DefaultRunSpec (rules.h).
 // Paths are relative to the file's directory. [layout] may have only these two

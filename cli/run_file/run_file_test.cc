@@ -205,6 +205,43 @@ TEST(RunFileTest, AnExchangeIsATableOfItsOwn) {
               HasSubstr("must be at most 1"));
 }
 
+TEST(RunFileTest, CheckpointsAndTheGuardAreTables) {
+  const RunFile run = Read(absl::StrCat(
+      kSmall, "[checkpoint]\nevery_round_count = 10\nkeep_count = 3\n",
+      "[guard]\non_norm = \"pause\"\n"));
+  EXPECT_EQ(run.spec.checkpoint_every_round_count(), 10);
+  EXPECT_EQ(run.spec.checkpoint().keep_count(), 3);
+  EXPECT_EQ(run.spec.guard().on_norm(), v1::GUARD_ACTION_PAUSE);
+  EXPECT_THAT(Fault(absl::StrCat(kSmall, "[guard]\non_norm = \"stop\"\n")),
+              HasSubstr("'guard.on_norm' must be one of \"alert\", \"pause\""));
+  EXPECT_THAT(Fault(absl::StrCat(kSmall, "[checkpoint]\nkeep_count = 33\n")),
+              HasSubstr("'checkpoint.keep_count' must be at most 32"));
+  EXPECT_THAT(
+      Fault(absl::StrCat(kSmall, "[checkpoint]\nevery_round_count = -1\n")),
+      HasSubstr("'checkpoint.every_round_count' must be at least 0"));
+}
+
+TEST(RunFileTest, TheOlderNameOfTheCheckpointsKeyIsReadToo) {
+  EXPECT_EQ(Read(absl::StrCat("checkpoint_every_round_count = 7\n", kSmall))
+                .spec.checkpoint_every_round_count(),
+            7);
+  const std::string both =
+      Fault(absl::StrCat("checkpoint_every_round_count = 7\n", kSmall,
+                         "[checkpoint]\nevery_round_count = 7\n"));
+  EXPECT_THAT(both, HasSubstr("are two names of one value"));
+  EXPECT_THAT(both, HasSubstr("a.toml:"));
+  // A file's own key replaces its preset's, by either name.
+  RunFileOptions options = Options();
+  options.find_preset =
+      [](absl::string_view name) -> std::optional<std::string> {
+    return absl::StrCat("checkpoint_every_round_count = 7\n", kSmall);
+  };
+  const absl::StatusOr<RunFile> own = ParseRunFile(
+      "preset = \"tiny\"\n[checkpoint]\nevery_round_count = 2\n", options);
+  ASSERT_TRUE(own.ok()) << own.status();
+  EXPECT_EQ(own->spec.checkpoint_every_round_count(), 2);
+}
+
 TEST(RunFileTest, DurationsAreText) {
   const std::string text = std::string(kSmall);
   const RunFile run = Read(

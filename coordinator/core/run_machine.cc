@@ -23,6 +23,7 @@
 #include "coordinator/core/slot_reuse.h"
 #include "coordinator/core/spec/island_requests.h"
 #include "coordinator/core/spec/validate_spec.h"
+#include "coordinator/core/state/guard.h"
 
 namespace atl::coordinator {
 namespace {
@@ -479,7 +480,18 @@ absl::Status RunMachine::Take(const event::Progress& progress,
     kept.set_island_id(island.island_id);
     std::string& failure = *kept.mutable_failure();
     failure.resize(CutUtf8(failure, kFailureBytesMax).size());
+    // An island with a token can claim any loss: that must not stop the run.
+    kept.clear_outside_band();
+    if (state_.IsEvaluationTrusted(kept)) {
+      kept.set_outside_band(FindEvaluationDamage(
+          state_.ListLossesBy(island.island_id), evaluation.loss()));
+    }
+    const bool is_outside = !kept.outside_band().empty();
     Emit(std::move(record));
+    if (!is_outside) continue;
+    reasons_.push_back(state_.fragments()[0].guard.reason());
+    SetSuspect(/*suspect=*/true, evaluation.version());
+    PauseOnGuard();
   }
   return absl::OkStatus();
 }

@@ -28,6 +28,7 @@
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
+#include "coordinator/core/rounds/kept_checkpoints.h"
 #include "coordinator/core/rounds/rounds.h"
 #include "coordinator/core/run_event.h"
 #include "coordinator/core/state/observations.h"
@@ -35,10 +36,8 @@
 
 namespace atl::coordinator {
 
-// Leases that exports may hold at once, and automatic checkpoints that a run
-// keeps besides `final`; older checkpoints are released.
+// Leases that exports may hold at once.
 inline constexpr int kPinLeasesMax = 16;
-inline constexpr int kCheckpointsMax = 32;
 
 class RunMachine {
  public:
@@ -141,8 +140,8 @@ class RunMachine {
   // The cut that a frozen run lets a reader have; no record keeps it.
   absl::Status ReadCut(const v1::ExportCheckpointRequest& request,
                        RunAnswer& answer) const;
-  // The newest checkpoint that a restore may start from and that every shard's
-  // newest report holds. Null: there is none.
+  // The newest checkpoint that a restore may start from, that is not suspect, and
+  // that every shard's newest report holds. Null: there is none.
   const v1::Pin* FindDurableCheckpoint() const;
   // A command that works in a frozen run.
   std::string ReadCommand() const;
@@ -166,8 +165,19 @@ class RunMachine {
   void ExpirePins();
   void AdvanceSealed();
   void AdvanceOpen();
-  // Makes an automatic checkpoint if a commit of `committed` makes one due.
+  // The guard's part: pauses a run whose spec asks for it while a commit or an
+  // evaluation is outside the band.
+  void PauseOnGuard();
+  bool PausesOnGuard() const;
+  // Says why a commit of `committed` is outside the band, if it is.
+  void NoteHeld(int32_t committed);
+  // Makes an automatic checkpoint if a commit of `committed` makes one due and
+  // the guard permits it. Releases those that are no longer kept.
   void KeepCheckpoint(int32_t committed);
+  std::vector<KnownCheckpoint> ListCheckpoints() const;  // Without `final`.
+  // Marks checkpoints with at least this version of fragment 0, or takes the
+  // mark from them.
+  void SetSuspect(bool suspect, int64_t version_min);
   void CompleteIfDone();
 
   absl::Status CheckNotEnded() const;

@@ -11,8 +11,10 @@
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/run_timing.h"
 #include "base/status/check.h"
+#include "base/time/proto_time.h"
 #include "coordinator/core/rounds/async_rounds.h"
 #include "coordinator/core/rounds/data_lease.h"
+#include "coordinator/core/rounds/kept_checkpoints.h"
 #include "coordinator/core/rounds/measured_speeds.h"
 #include "coordinator/core/rounds/open_round.h"
 #include "coordinator/core/rounds/recalls.h"
@@ -21,6 +23,7 @@
 #include "coordinator/core/rounds/sit_out.h"
 #include "coordinator/core/rounds/verdicts.h"
 #include "coordinator/core/run_machine.h"
+#include "coordinator/core/state/guard.h"
 
 namespace atl::coordinator {
 
@@ -44,6 +47,7 @@ bool RunMachine::AdvanceOnce() {
   if (state_.ended()) return state_.revision() != revision;
   ExpireLeases();
   PauseOnFault();
+  PauseOnGuard();
   plan_changed_ |= UpdateRecalls(state_, now_, observed_);
   if (!state_.started()) {
     if (state_.state() == v1::RUN_STATE_STARTING) AdvanceStart();
@@ -68,6 +72,38 @@ void RunMachine::PauseOnFault() {
   }
   Emit(MakeStateRecord(v1::RUN_STATE_PAUSED, fault));
   reasons_.push_back(absl::StrCat("is paused: ", fault));
+}
+
+bool RunMachine::PausesOnGuard() const {
+  return state_.spec().guard().on_norm() == v1::GUARD_ACTION_PAUSE &&
+         state_.FindHeld() != nullptr;
+}
+
+void RunMachine::PauseOnGuard() {
+  if (!PausesOnGuard() || state_.state() != v1::RUN_STATE_ACTIVE) return;
+  const v1::Pin* newest = nullptr;
+  for (const auto& [pin_id, state] : state_.pins()) {
+    const v1::Pin& pin = state.pin_set().pin();
+    if (pin.checkpoint() && !pin.suspect() &&
+        (newest == nullptr || pin.commit_seq() > newest->commit_seq())) {
+      newest = &pin;
+    }
+  }
+  const std::string& run_id = state_.run_id();
+  storage::v1::Record record = MakeStateRecord(
+      v1::RUN_STATE_PAUSED,
+      absl::StrCat(
+          state_.FindHeld()->reason(), ". ",
+          newest == nullptr
+              ? std::string("There is no checkpoint before it")
+              : absl::StrCat("`atoll run restore ", run_id, " --from ",
+                             newest->pin_id(),
+                             "` goes back to the newest checkpoint before it"),
+          "; `atoll run resume ", run_id, "` accepts it as good"));
+  record.mutable_run_state_set()->set_by_guard(true);
+  reasons_.push_back(
+      absl::StrCat("is paused: ", record.run_state_set().reason()));
+  Emit(std::move(record));
 }
 
 void RunMachine::AdvanceStart() {
@@ -201,6 +237,8 @@ void RunMachine::AdvanceSealed() {
           member.metrics.Clear();
         }
       }
+      NoteHeld(f);
+      PauseOnGuard();
       KeepCheckpoint(f);
       CompleteIfDone();
     }
@@ -247,10 +285,18 @@ void RunMachine::AdvanceOpen() {
   EmitAll(std::move(decision));
 }
 
+void RunMachine::NoteHeld(int32_t committed) {
+  const storage::v1::FragmentGuard& guard =
+      state_.fragments()[committed].guard;
+  if (guard.held_count() > 0 && guard.inside_count() == 0) {
+    reasons_.push_back(guard.reason());
+  }
+}
+
 void RunMachine::KeepCheckpoint(int32_t committed) {
   const int64_t every = state_.spec().checkpoint_every_round_count();
   const int64_t version = state_.fragments()[0].newest.version();
-  if (every == 0 || version % every != 0 || IsAtEnd(state_, 0)) return;
+  if (every == 0 || IsAtEnd(state_, 0)) return;
   // Fragments of an async or streaming run are rarely at one version. A commit
   // of fragment 0 makes the cut.
   const v1::ScheduleSpec& schedule = state_.spec().schedule();
@@ -259,28 +305,67 @@ void RunMachine::KeepCheckpoint(int32_t committed) {
   for (const FragmentState& fragment : state_.fragments()) {
     if (!apart && fragment.newest.version() != version) return;
   }
-  EmitPin(MakePin(absl::StrCat("round-", version), /*checkpoint=*/true),
-          absl::ZeroDuration());
-  int count = 0;
-  const v1::Pin* oldest = nullptr;
+  std::vector<KnownCheckpoint> known = ListCheckpoints();
+  // A checkpoint that the guard held back is made later.
+  int64_t newest = 0;
+  for (const KnownCheckpoint& one : known) {
+    const v1::Pin& pin = state_.pins().at(one.pin_id).pin_set().pin();
+    newest = std::max(newest, pin.cut(0).version());
+  }
+  if (newest >= version / every * every) return;
+  const storage::v1::FragmentGuard* const held = state_.FindHeld();
+  if (held != nullptr && held->held_count() <= kHeldCommitsMax) {
+    return reasons_.push_back(absl::StrCat("makes no checkpoint at round ",
+                                           version, ": ", held->reason()));
+  }
+  v1::Pin pin = MakePin(absl::StrCat("round-", version), /*checkpoint=*/true);
+  pin.set_suspect(held != nullptr);
+  EmitPin(pin, absl::ZeroDuration());
+  for (const std::string& pin_id :
+       ListExpired(ListCheckpoints(), state_.spec().checkpoint().keep_count(),
+                   now_)) {
+    EmitRelease(pin_id);
+  }
+}
+
+std::vector<KnownCheckpoint> RunMachine::ListCheckpoints() const {
+  std::vector<KnownCheckpoint> known;
   for (const auto& [pin_id, state] : state_.pins()) {
     const v1::Pin& pin = state.pin_set().pin();
-    if (!pin.checkpoint()) continue;
-    ++count;
-    if (oldest == nullptr || pin.commit_seq() < oldest->commit_seq()) {
-      oldest = &pin;
+    if (!pin.checkpoint() || pin_id == "final") continue;
+    known.push_back({pin_id, pin.commit_seq(), FromProto(state.create_time()),
+                     pin.suspect()});
+  }
+  return known;
+}
+
+void RunMachine::SetSuspect(bool suspect, int64_t version_min) {
+  std::vector<storage::v1::PinSet> changed;
+  for (const auto& [pin_id, state] : state_.pins()) {
+    const v1::Pin& pin = state.pin_set().pin();
+    if (pin.checkpoint() && pin.suspect() != suspect && pin.cut_size() > 0 &&
+        pin.cut(0).version() >= version_min) {
+      changed.push_back(state.pin_set());
     }
   }
-  if (count > kCheckpointsMax) EmitRelease(std::string(oldest->pin_id()));
+  for (storage::v1::PinSet& one : changed) {
+    one.mutable_pin()->set_suspect(suspect);
+    storage::v1::Record record;
+    *record.mutable_pin_set() = std::move(one);
+    Emit(std::move(record));
+  }
 }
 
 void RunMachine::CompleteIfDone() {
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (!IsAtEnd(state_, f)) return;
   }
+  if (PausesOnGuard()) return;
   // After a restore to it, it is there.
   if (!state_.pins().contains("final")) {
-    EmitPin(MakePin("final", /*checkpoint=*/true), absl::ZeroDuration());
+    v1::Pin pin = MakePin("final", /*checkpoint=*/true);
+    pin.set_suspect(state_.FindHeld() != nullptr);
+    EmitPin(pin, absl::ZeroDuration());
   }
   Emit(MakeStateRecord(v1::RUN_STATE_COMPLETED, EndReason(state_)));
   reasons_.push_back("is complete");

@@ -96,7 +96,7 @@ const v1::Pin* RunMachine::FindDurableCheckpoint() const {
   const v1::Pin* newest = nullptr;
   for (const auto& [pin_id, state] : state_.pins()) {
     const v1::Pin& pin = state.pin_set().pin();
-    if (!pin.checkpoint() || !state.pin_set().has_point() ||
+    if (!pin.checkpoint() || pin.suspect() || !state.pin_set().has_point() ||
         (newest != nullptr && pin.commit_seq() <= newest->commit_seq())) {
       continue;
     }

@@ -139,13 +139,20 @@ absl::StatusOr<v1::Pin> RunMachine::FindSource(const std::string& from) const {
     const v1::Pin* const newest = FindDurableCheckpoint();
     if (newest != nullptr) return *newest;
     const std::vector<const v1::Pin*> pins = ListSources();
-    const auto last =
-        std::find_if(pins.rbegin(), pins.rend(),
-                     [](const v1::Pin* pin) { return pin->checkpoint(); });
+    const auto last = std::find_if(
+        pins.rbegin(), pins.rend(), [](const v1::Pin* pin) {
+          return pin->checkpoint() && !pin->suspect();
+        });
     if (last != pins.rend()) RETURN_IF_ERROR(CheckHeld(**last));
+    const bool has_suspect =
+        std::any_of(pins.begin(), pins.end(),
+                    [](const v1::Pin* pin) { return pin->suspect(); });
     return Refuse(absl::StatusCode::kNotFound, "NO_CHECKPOINT",
                   absl::StrCat("run ", state_.run_id(),
-                               " has no checkpoint that a restore can use"));
+                               " has no checkpoint that a restore can use",
+                               has_suspect ? "; those that it has are suspect: "
+                                             "name one with --from"
+                                           : ""));
   }
   ASSIGN_OR_RETURN(const std::optional<int64_t> commit, ParseCommit(from));
   if (!commit.has_value()) RETURN_IF_ERROR(CheckId("from", from));

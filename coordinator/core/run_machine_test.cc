@@ -894,6 +894,20 @@ TEST_F(RunMachineTest, BoundsTheLeasesAndReleasesThem) {
   EXPECT_TRUE(run_->machine().Step(event::Export{request}, run_->now()).ok());
 }
 
+TEST_F(RunMachineTest, KeepsTheNewestCheckpointsAndTheFirstOfTheHour) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.mutable_schedule()->set_round_count(12);
+  spec.set_checkpoint_every_round_count(1);
+  spec.mutable_checkpoint()->set_keep_count(2);
+  Start(spec);
+  run_->Settle();
+  ASSERT_EQ(State(), v1::RUN_STATE_COMPLETED);
+  std::vector<std::string> ids;
+  for (const auto& [id, pin] : run_->state().pins()) ids.push_back(id);
+  EXPECT_THAT(ids, ElementsAre("final", "round-1", "round-10", "round-11"));
+  run_->CheckLog();
+}
+
 TEST_F(RunMachineTest, KeepsACheckpointEverySoManyRounds) {
   v1::RunSpec spec = SimpleSpec(2);
   spec.mutable_schedule()->set_round_count(5);

@@ -176,6 +176,12 @@ v1::Run BuildRun(const RunMachine& machine, bool with_tensors) {
   run.set_run_id(state.run_id());
   if (with_tensors) {
     *run.mutable_spec() = state.spec();
+    // Only the coordinator reads these. An older island or server would refuse
+    // a spec with fields that it does not know.
+    run.mutable_spec()->clear_guard();
+    if (!state.spec().checkpoint().mirror()) {
+      run.mutable_spec()->clear_checkpoint();
+    }
   } else {
     v1::RunSpec& spec = *run.mutable_spec();
     spec.mutable_layout()->set_fragment_count(
@@ -193,6 +199,8 @@ v1::Run BuildRun(const RunMachine& machine, bool with_tensors) {
     spec.set_server_count(state.spec().server_count());
     spec.set_checkpoint_every_round_count(
         state.spec().checkpoint_every_round_count());
+    *spec.mutable_checkpoint() = state.spec().checkpoint();
+    *spec.mutable_guard() = state.spec().guard();
   }
   run.set_state(state.state());
   run.set_state_reason(state.state_reason().empty() ? machine.waits_for()
@@ -215,6 +223,9 @@ v1::RunPreview BuildRunPreview(const RunMachine& machine) {
   v1::Run run = BuildRun(machine, /*with_tensors=*/false);
   v1::RunSpec& spec = *run.mutable_spec();
   spec.mutable_init()->clear_fragment_digests();
+  // An older program would not know them, and islands need not.
+  spec.clear_checkpoint();
+  spec.clear_guard();
   const RunLayout& layout = machine.state().layout();
   for (int32_t f = 0; f < layout.fragment_count(); ++f) {
     v1::TensorSpec& tensor = *spec.mutable_layout()->add_tensors();
@@ -278,6 +289,9 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
   }
   if (state.newest_failed_evaluation() != nullptr) {
     *response.mutable_failed_evaluation() = *state.newest_failed_evaluation();
+  }
+  if (state.FindHeld() != nullptr) {
+    response.set_outside_band(state.FindHeld()->reason());
   }
   if (state.commit_seq() > 0) {
     *response.mutable_last_commit_time() = ToProto(state.last_commit_time());

@@ -79,6 +79,7 @@ class Gauges {
     add(wait_start_, values.wait_start == absl::InfiniteFuture()
                          ? 0
                          : ToSeconds(values.wait_start));
+    add(outside_band_, values.outside_band ? 1 : 0);
     add(last_commit_, ToSeconds(values.last_commit));
     add(tokens_per_second_, values.tokens_per_second);
     if (values.train_loss.has_value()) add(train_loss_, *values.train_loss);
@@ -106,6 +107,10 @@ class Gauges {
                    "Since when the longest waiting round has waited; 0: no "
                    "round waits.",
                    std::move(wait_start_)),
+        MakeGauges("atoll_run_outside_band",
+                   "1 while a commit or an evaluation is outside the run's "
+                   "band.",
+                   std::move(outside_band_)),
         MakeGauges("atoll_last_commit_timestamp_seconds",
                    "When the newest round was committed; before the first one, "
                    "when the run was created.",
@@ -125,7 +130,7 @@ class Gauges {
 
  private:
   std::vector<Sample> commits_, tokens_, islands_, min_quorum_, shards_,
-      states_, wait_start_, last_commit_, train_loss_, validation_loss_,
+      states_, wait_start_, outside_band_, last_commit_, train_loss_, validation_loss_,
       tokens_per_second_;
 };
 
@@ -147,6 +152,7 @@ RunValues ReadRunValues(const RunMachine& machine,
   values.run_id = state.run_id();
   values.state = state.state();
   values.commit_count = state.commit_seq();
+  values.outside_band = state.FindHeld() != nullptr;
   values.merged_token_count = state.merged_token_count();
   for (const Member& member : state.members()) {
     const v1::IslandState one = member.record.state();

@@ -14,7 +14,6 @@ CheckpointKeeper::CheckpointKeeper(std::vector<bool> holds,
   for (ManifestFact& fact : found) {
     Kept& kept = kept_[fact.pin_id];
     kept.state = fact.fault.empty() ? State::kDurable : State::kBroken;
-    kept.run_epoch = fact.run_epoch;
     kept.commit_seq = fact.commit_seq;
     kept.versions = std::move(fact.versions);
     kept.fault = std::move(fact.fault);
@@ -34,7 +33,7 @@ std::map<int32_t, int64_t> CheckpointKeeper::ToVersions(
 }
 
 CheckpointKeeper::Work CheckpointKeeper::Next(
-    const google::protobuf::RepeatedPtrField<v1::Pin>& pins, int64_t run_epoch,
+    const google::protobuf::RepeatedPtrField<v1::Pin>& pins,
     const std::function<int64_t(int32_t)>& persisted) {
   Work work;
   std::set<std::string> wanted;
@@ -43,13 +42,13 @@ CheckpointKeeper::Work CheckpointKeeper::Next(
     const auto it = kept_.find(pin.pin_id());
     if (it == kept_.end()) {
       Kept& kept = kept_[pin.pin_id()];
-      kept.run_epoch = run_epoch;
       kept.commit_seq = pin.commit_seq();
       kept.versions = ToVersions(pin);
-    } else if (it->second.run_epoch != run_epoch ||
-               it->second.commit_seq != pin.commit_seq() ||
+    } else if (it->second.commit_seq != pin.commit_seq() ||
                it->second.versions != ToVersions(pin)) {
-      continue;  // This name has another cut: drop that first.
+      // This name has another cut: drop that first. A restored run keeps the
+      // cuts of earlier run_epochs, and gives no commit_seq twice.
+      continue;
     }
     wanted.insert(pin.pin_id());
     Kept& kept = kept_[pin.pin_id()];

@@ -27,7 +27,6 @@ namespace atl::server {
 
 struct ManifestFact {
   std::string pin_id;
-  int64_t run_epoch = 0;
   int64_t commit_seq = 0;
   // By fragment: the versions that it names, where the shard has blocks.
   std::map<int32_t, int64_t> versions;
@@ -47,7 +46,6 @@ class CheckpointKeeper {
   };
   // `persisted(f)`: newest persisted version of fragment f.
   Work Next(const google::protobuf::RepeatedPtrField<v1::Pin>& pins,
-            int64_t run_epoch,
             const std::function<int64_t(int32_t)>& persisted);
 
   void OnWritten(const std::string& pin_id);
@@ -69,7 +67,6 @@ class CheckpointKeeper {
   enum class State { kMissing, kWriting, kDurable, kBroken, kDropping };
   struct Kept {
     State state = State::kMissing;
-    int64_t run_epoch = 0;
     int64_t commit_seq = 0;
     std::map<int32_t, int64_t> versions;
     std::string fault;

@@ -32,7 +32,7 @@ class CheckpointKeeperTest : public testing::Test {
   // "write a; drop b".
   std::string Next() {
     const CheckpointKeeper::Work work = keeper_->Next(
-        pins_, run_epoch_, [this](int32_t f) { return persisted_[f]; });
+        pins_, [this](int32_t f) { return persisted_[f]; });
     std::string text;
     for (const auto& pin : work.to_write) {
       absl::StrAppend(&text, "write ", pin.pin_id(), ";");
@@ -54,12 +54,11 @@ class CheckpointKeeperTest : public testing::Test {
   }
   static ManifestFact Found(const std::string& pin_id, int64_t version,
                             const std::string& fault = "") {
-    return {pin_id, 1, 10 + version, {{0, version}, {1, version}}, fault};
+    return {pin_id, 10 + version, {{0, version}, {1, version}}, fault};
   }
 
   std::optional<CheckpointKeeper> keeper_;
   google::protobuf::RepeatedPtrField<v1::Pin> pins_;
-  int64_t run_epoch_ = 1;
   int64_t persisted_[3] = {5, 5, 5};
 };
 
@@ -148,11 +147,11 @@ TEST_F(CheckpointKeeperTest, AnotherCutUnderAnOldNameIsWrittenAnew) {
   EXPECT_EQ(Next(), "write a;");
 }
 
-TEST_F(CheckpointKeeperTest, ARestoredRunWritesItsCheckpointsAnew) {
-  Start({Found("a", 5)});
-  Pin("a", 5);
-  run_epoch_ = 2;
-  EXPECT_EQ(Next(), "drop a;");
+TEST_F(CheckpointKeeperTest, ARestoredRunKeepsTheCheckpointsThatItStillPins) {
+  Start({Found("a", 3), Found("b", 5)});
+  Pin("a", 3);
+  EXPECT_EQ(Next(), "drop b;");
+  EXPECT_EQ(Report(), "a durable;");
 }
 
 TEST_F(CheckpointKeeperTest, WhatAReaderFindsDamagedIsBroken) {

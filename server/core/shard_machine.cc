@@ -94,6 +94,7 @@ ShardMachine::ShardMachine(ShardShape shape, RecoveredShard recovered)
     : shape_(std::move(shape)),
       run_uid_(shape_.run_uid),
       run_epoch_(recovered.run_epoch),
+      failed_run_epoch_(recovered.failed_run_epoch),
       applied_commit_seq_(recovered.persisted_commit_seq),
       persisted_commit_seq_(recovered.persisted_commit_seq),
       fragments_(shape_.fragments.size()),

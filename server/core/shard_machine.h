@@ -107,6 +107,9 @@ struct MeasuredFact {
 
 struct RecoveredShard {
   int64_t run_epoch = 0;
+  // The restore that begins this run_epoch has failed here; 0: none has. The
+  // shard stays in `run_epoch` and reports its fault under this one.
+  int64_t failed_run_epoch = 0;
   int64_t persisted_commit_seq = 0;
   // By fragment: newest persisted version, -1 for none; this shard's part of
   // version 0's digest, if there is one.
@@ -185,10 +188,16 @@ class ShardMachine {
 
   // --- Events ---------------------------------------------------------------
 
-  // A plan with a lower run_epoch than an earlier one is ignored. One that does
-  // not fit what is here is not taken: nothing is deleted, and the shard stops.
+  // A plan with a lower run_epoch than an earlier one is ignored, and so is one
+  // that needs a restore. One that does not fit what is here is not taken:
+  // nothing is deleted, and the shard stops.
   // OTHER_RUN and PLAN_BEHIND end with a plan that fits; SHARD_BEHIND stays.
   void OnPlan(const v1::ServerRunPlan& plan);
+  // True if `plan` begins a run_epoch with a restore that this shard has not
+  // done: its directory must go back to the plan's cut (RunStore::Rollback), and
+  // another machine start from it. Whether this one has stopped does not matter.
+  // False if that restore has failed here.
+  bool NeedsRestore(const v1::ServerRunPlan& plan) const;
   // The newest plan does not contain the run: it has ended, and its live merges
   // are given up. The rest of its last plan stays valid. False if known.
   bool OnUnplanned() { return !std::exchange(unplanned_, true); }
@@ -382,6 +391,7 @@ class ShardMachine {
   bool unplanned_ = false;  // The newest plan does not contain the run.
   v1::ServerRunPlan plan_;
   int64_t run_epoch_ = 0;
+  const int64_t failed_run_epoch_ = 0;
   int64_t applied_commit_seq_ = 0;
   int64_t persisted_commit_seq_ = 0;
   std::vector<Fragment> fragments_;

@@ -29,7 +29,10 @@ v1::Fault ShardBehind(absl::string_view expected, absl::string_view found) {
 }  // namespace
 
 void ShardMachine::OnPlan(const v1::ServerRunPlan& plan) {
-  if (plan.run_epoch() < run_epoch_) return;
+  if (plan.run_epoch() < run_epoch_ || plan.run_epoch() <= failed_run_epoch_ ||
+      NeedsRestore(plan)) {
+    return;
+  }
   plan_fault_ = FindPlanFault(plan);
   if (plan_fault_.has_value()) return;
   if (std::optional<v1::Fault> behind = FindMissing(plan)) {
@@ -41,6 +44,13 @@ void ShardMachine::OnPlan(const v1::ServerRunPlan& plan) {
   if (IsKnownRun(plan.run_uid())) run_uid_ = plan.run_uid();
   plan_ = plan;
   CheckVersion0();
+}
+
+bool ShardMachine::NeedsRestore(const v1::ServerRunPlan& plan) const {
+  return plan.has_restored() &&
+         plan.run_epoch() > std::max(run_epoch_, failed_run_epoch_) &&
+         !FindOtherRun(run_uid_, plan.run_uid()).has_value() &&
+         plan.layout_fingerprint() == shape_.layout_fingerprint;
 }
 
 std::optional<v1::Fault> ShardMachine::FindPlanFault(

@@ -22,7 +22,7 @@ class ShardMachinePlanTest : public ShardMachineTest {
     run_uid_ = run_uid;
     RecoveredShard disk = Disk(5, 5);
     disk.held = {{0, 3}, {0, 4}, {0, 5}};
-    disk.manifests = {{"kept", 1, 3, {{0, 3}}, ""}};
+    disk.manifests = {{"kept", 3, {{0, 3}}, ""}};
     Restart(disk);
     v1::Pin* pin = plan_.add_pins();
     pin->set_pin_id("kept");
@@ -306,6 +306,95 @@ TEST_F(ShardMachinePlanTest, CallsForAnotherRunAreRefusedByName) {
     EXPECT_NE(refused.message().find(kRun), std::string::npos);
     EXPECT_NE(refused.message().find(kOtherRun), std::string::npos);
   }
+}
+
+// --- A restore --------------------------------------------------------------
+
+// The plan after a restore to version 3, with run_epoch 2.
+v1::ServerRunPlan RestoredPlan(const v1::ServerRunPlan& before) {
+  v1::ServerRunPlan plan = before;
+  plan.set_run_epoch(2);
+  plan.set_commit_seq(before.commit_seq() + 1);
+  plan.mutable_restored()->set_commit_seq(plan.commit_seq());
+  plan.mutable_restored()->set_pin_id("kept");
+  plan.mutable_restored()->add_cut()->set_version(3);
+  plan.mutable_restored()->add_cut()->set_fragment(1);
+  return plan;
+}
+
+TEST_F(ShardMachinePlanTest, ARestoreIsNotTakenByAMachineOfTheEarlierEpoch) {
+  BringToCommit5();
+  Plan();
+  EXPECT_FALSE(machine_->NeedsRestore(plan_));
+  const v1::ServerRunPlan restored = RestoredPlan(plan_);
+  EXPECT_TRUE(machine_->NeedsRestore(restored));
+  machine_->OnPlan(restored);
+  EXPECT_EQ(Trace(), "");
+  EXPECT_EQ(machine_->run_epoch(), 1);
+  EXPECT_EQ(machine_->fault(), "");
+  EXPECT_TRUE(machine_->Holds(0, 5));
+}
+
+TEST_F(ShardMachinePlanTest, AShardThatHasStoppedNeedsTheRestoreToo) {
+  BringToCommit5();
+  Plan();
+  const v1::ServerRunPlan restored = RestoredPlan(plan_);
+  PlanAt(9);
+  EXPECT_EQ(Fault().code(), "SHARD_BEHIND");
+  EXPECT_TRUE(machine_->NeedsRestore(restored));
+}
+
+TEST_F(ShardMachinePlanTest, AnotherRunsRestoreIsNotForThisShard) {
+  BringToCommit5(kRun);
+  plan_.set_run_uid(kRun);
+  Plan();
+  v1::ServerRunPlan restored = RestoredPlan(plan_);
+  restored.set_run_uid(kOtherRun);
+  EXPECT_FALSE(machine_->NeedsRestore(restored));
+  machine_->OnPlan(restored);
+  EXPECT_EQ(Fault().code(), "OTHER_RUN");
+}
+
+TEST_F(ShardMachinePlanTest, AMachineAtTheCutTakesThePlanAndKeepsItsPins) {
+  BringToCommit5();
+  Plan();
+  v1::ServerRunPlan restored = RestoredPlan(plan_);
+  RecoveredShard disk = Disk(3, restored.commit_seq());
+  disk.run_epoch = 2;
+  disk.held = {{0, 2}, {0, 3}};
+  disk.manifests = {{"kept", 3, {{0, 3}}, ""}};
+  Restart(disk);
+  EXPECT_FALSE(machine_->NeedsRestore(restored));
+  machine_->OnPlan(restored);
+  EXPECT_EQ(Trace(), "");
+  EXPECT_EQ(machine_->fault(), "");
+  const v1::ShardReport report = machine_->Report();
+  EXPECT_EQ(report.run_epoch(), 2);
+  EXPECT_EQ(report.persisted_commit_seq(), restored.commit_seq());
+  ASSERT_EQ(report.checkpoints_size(), 1);
+  EXPECT_TRUE(report.checkpoints(0).durable());
+}
+
+TEST_F(ShardMachinePlanTest, AFailedRestoreIsReportedUnderItsEpochUntilAnother) {
+  BringToCommit5();
+  v1::ServerRunPlan restored = RestoredPlan(plan_);
+  RecoveredShard disk = Disk(5, 5);
+  disk.failed_run_epoch = 2;
+  Restart(disk);
+  v1::Fault fault;
+  fault.set_code("DATA_LOSS");
+  machine_->OnFault(fault);
+  EXPECT_FALSE(machine_->NeedsRestore(restored));
+  machine_->OnPlan(restored);
+  EXPECT_EQ(Trace(), "");
+  EXPECT_EQ(machine_->Report().run_epoch(), 2);
+  EXPECT_EQ(Fault().code(), "DATA_LOSS");
+  // Callers of the new run_epoch get nothing of the earlier one.
+  EXPECT_EQ(machine_->run_epoch(), 1);
+  EXPECT_TRUE(
+      absl::IsUnavailable(machine_->CheckPlace(2, 0, kFingerprint, 1)));
+  restored.set_run_epoch(3);
+  EXPECT_TRUE(machine_->NeedsRestore(restored));
 }
 
 }  // namespace

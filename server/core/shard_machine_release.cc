@@ -123,7 +123,7 @@ void ShardMachine::NameReleases(std::vector<ShardAction>* actions) {
 
 void ShardMachine::NameManifests(std::vector<ShardAction>* actions) {
   CheckpointKeeper::Work work = checkpoints_.Next(
-      plan_.pins(), run_epoch_,
+      plan_.pins(),
       [this](int32_t f) { return fragments_[f].persisted_version; });
   for (std::string& pin_id : work.to_drop) {
     ShardAction action{ActionKind::kDropManifest};

@@ -12,7 +12,7 @@ v1::ShardReport ShardMachine::Report() const {
   v1::ShardReport report;
   report.set_run_id(shape_.run_id);
   report.set_run_uid(run_uid_);
-  report.set_run_epoch(run_epoch_);
+  report.set_run_epoch(std::max(run_epoch_, failed_run_epoch_));
   report.set_shard(shape_.shard);
   report.set_initialized(AllInitialized());
   if (AllInitialized()) {

@@ -137,8 +137,7 @@ absl::Status PullStream::ReadRequest(const grpc::ByteBuffer& bytes,
                   "the request cannot be parsed");
   }
   ASSIGN_OR_RETURN(const rpc::Caller caller, rpc::GetCaller(*call_));
-  shard_ = context_.find_shard(request->run_id());
-  if (shard_ == nullptr) return ShardNotHere(request->run_id());
+  ASSIGN_OR_RETURN(shard_, context_.find_shard(request->run_id()));
   const auto check = context_.access.MakeCheck(caller, request->run_id(),
                                                shard_->run_uid());
   // First: a plan may come in between.

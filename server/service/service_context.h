@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "server/live_merge/receive_budget.h"
 #include "server/metrics/server_metrics.h"
 #include "server/service/buffer_pool.h"
@@ -16,9 +17,12 @@
 namespace atl::server {
 
 struct ServiceContext {
-  // Null if no shard of the run is here. A stream holds the shard until it
-  // ends. Thread-safe.
-  std::function<std::shared_ptr<Shard>(const std::string& run_id)> find_shard;
+  // NOT_FOUND, SHARD_NOT_HERE: no shard of the run is here. UNAVAILABLE,
+  // STARTING: it goes back to an earlier cut. A stream holds the shard until
+  // it ends. Thread-safe.
+  std::function<absl::StatusOr<std::shared_ptr<Shard>>(
+      const std::string& run_id)>
+      find_shard;
   RunAccess& access;
   StreamWatchdog& push_watchdog;
   StreamWatchdog& pull_watchdog;

@@ -29,9 +29,7 @@ absl::StatusOr<std::shared_ptr<Shard>> UploadStream::FindShard(
     const std::string& run_id) const {
   RETURN_IF_ERROR(
       WithReasonIfNone(ValidateId("run_id", run_id), "INVALID_FIELDS"));
-  std::shared_ptr<Shard> shard = context_.find_shard(run_id);
-  if (shard == nullptr) return ShardNotHere(run_id);
-  return shard;
+  return context_.find_shard(run_id);
 }
 
 absl::Status UploadStream::Admit(const rpc::Caller& caller,

@@ -59,23 +59,39 @@ absl::Status ShardNotHere(absl::string_view run_id) {
 
 absl::StatusOr<std::shared_ptr<Shard>> Shard::Create(
     const ShardResources& resources, FileSystem& fs, RecordStore& records,
-    const std::string& data_dir, const records::RunRecord& record) {
+    const std::string& data_dir, const records::RunRecord& record,
+    const absl::Status& fault, int64_t failed_run_epoch) {
   RETURN_IF_ERROR(CheckKnownSpec(record.run().spec(), kProgramVersion));
   ASSIGN_OR_RETURN(std::unique_ptr<OuterOptimizer> optimizer,
                    MakeOuterOptimizer(record.run().spec().outer()));
   ASSIGN_OR_RETURN(std::unique_ptr<MergeRule> rule,
                    MakeMergeRule(record.run().spec().outer()));
-  ASSIGN_OR_RETURN(std::unique_ptr<RunStore> store,
-                   RunStore::Open(fs, records, data_dir, record,
-                                  optimizer->state_count(), resources.images));
-  const absl::Status damage = records.damage();
+  absl::Status damage = records.damage();
+  damage.Update(fault);
+  std::unique_ptr<RunStore> store;
   if (damage.ok()) {
-    RETURN_IF_ERROR(LiveMerger::MakeAgain(*store, *optimizer));
+    absl::StatusOr<std::unique_ptr<RunStore>> opened =
+        RunStore::Open(fs, records, data_dir, record, optimizer->state_count(),
+                       resources.images);
+    damage = opened.status();
+    if (opened.ok()) {
+      store = *std::move(opened);
+      damage = LiveMerger::MakeAgain(*store, *optimizer);
+    }
+    if (!damage.ok() && !absl::IsDataLoss(damage)) return damage;
+  }
+  if (!damage.ok()) {
+    absl::StatusOr<std::unique_ptr<RunStore>> stopped = RunStore::OpenStopped(
+        fs, records, data_dir, record, optimizer->state_count());
+    if (!stopped.ok()) return damage;
+    store = *std::move(stopped);
   }
   ShardShape shape = MakeShape(*store);
-  std::shared_ptr<Shard> shard(
-      new Shard(resources, std::move(store), std::move(optimizer),
-                std::move(rule), std::move(shape)));
+  RecoveredShard recovered = store->Recovered();
+  recovered.failed_run_epoch = failed_run_epoch;
+  std::shared_ptr<Shard> shard(new Shard(
+      resources, std::move(store), std::move(optimizer), std::move(rule),
+      std::move(shape), std::move(recovered)));
   if (damage.ok()) {
     shard->DropImports();
   } else {
@@ -85,9 +101,22 @@ absl::StatusOr<std::shared_ptr<Shard>> Shard::Create(
   return shard;
 }
 
+absl::Status Shard::Rollback(FileSystem& fs, RecordStore& records,
+                             const std::string& data_dir,
+                             const records::RunRecord& record,
+                             const v1::ServerRunPlan& plan,
+                             const v1::LogPosition& log) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<OuterOptimizer> optimizer,
+                   MakeOuterOptimizer(record.run().spec().outer()));
+  return RunStore::Rollback(fs, records, data_dir, record,
+                            optimizer->state_count(), plan.run_epoch(),
+                            plan.restored(), log);
+}
+
 Shard::Shard(const ShardResources& resources, std::unique_ptr<RunStore> store,
              std::unique_ptr<OuterOptimizer> optimizer,
-             std::unique_ptr<MergeRule> rule, ShardShape shape)
+             std::unique_ptr<MergeRule> rule, ShardShape shape,
+             RecoveredShard recovered)
     : resources_(resources),
       store_(std::move(store)),
       optimizer_(std::move(optimizer)),
@@ -96,9 +125,14 @@ Shard::Shard(const ShardResources& resources, std::unique_ptr<RunStore> store,
                 ? std::make_unique<LiveRounds>(*store_, *optimizer_, *rule_,
                                                waiters_, resources_.held)
                 : nullptr),
-      machine_(std::move(shape), store_->Recovered()) {}
+      machine_(std::move(shape), std::move(recovered)) {}
 
 // --- Agent ------------------------------------------------------------------
+
+bool Shard::NeedsRestore(const v1::ServerRunPlan& plan) const {
+  MutexLock lock(&mutex_);
+  return machine_.NeedsRestore(plan);
+}
 
 void Shard::OnPlan(const v1::ServerRunPlan& plan) {
   {
@@ -159,22 +193,21 @@ std::string Shard::run_uid() const {
   return machine_.run_uid();
 }
 
-void Shard::Close() {
+void Shard::Close(const absl::Status& why) {
   {
     MutexLock lock(&mutex_);
-    is_closed_ = true;
+    closed_ = why;
   }
   // A stream that is listed later asks CheckOpen.
-  const absl::Status gone = ShardNotHere(store_->run().run_id());
-  waiters_.SettleAll(gone);
-  readers_.EndAll(gone);
+  waiters_.SettleAll(why);
+  readers_.EndAll(why);
 }
 
 bool Shard::EndLiveMerges() { return live_ == nullptr || live_->EndAll(); }
 
 absl::Status Shard::CheckOpen() const {
   MutexLock lock(&mutex_);
-  return is_closed_ ? ShardNotHere(store_->run().run_id()) : absl::OkStatus();
+  return closed_;
 }
 
 void Shard::Changed() { resources_.on_change(); }
@@ -195,7 +228,7 @@ void Shard::Advance() {
 }
 
 void Shard::AdvanceLocked() {
-  if (is_closed_) return;
+  if (!closed_.ok()) return;
   for (ShardAction& action : machine_.NextActions()) Post(std::move(action));
   if (const std::string fault = machine_.fault(); fault != logged_fault_) {
     if (fault.empty()) {

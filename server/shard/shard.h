@@ -66,29 +66,44 @@ absl::Status ShardNotHere(absl::string_view run_id);
 class Shard : public std::enable_shared_from_this<Shard> {
  public:
   // Opens the shard's store and starts from what it recovered. Blocks on the
-  // disk. If `records` is damaged, the shard has stopped, and only its committed
-  // versions can be pulled.
+  // disk. If `records` or the newest version is damaged, the shard has stopped:
+  // only its committed versions can be pulled, and it reports its checkpoints.
+  // So does a shard with a `fault`, because of which the restore that begins
+  // `failed_run_epoch` has failed.
   //
   // INVALID_ARGUMENT: as CheckKnownSpec, or a value of the run's outer
   // optimizer is wrong.
   // Else as RunStore::Open and LiveMerger::MakeAgain.
   static absl::StatusOr<std::shared_ptr<Shard>> Create(
       const ShardResources& resources, FileSystem& fs, RecordStore& records,
-      const std::string& data_dir, const records::RunRecord& record);
+      const std::string& data_dir, const records::RunRecord& record,
+      const absl::Status& fault = absl::OkStatus(),
+      int64_t failed_run_epoch = 0);
+
+  // As RunStore::Rollback, for `plan`, which begins with a restore. Blocks on
+  // the disk. Requires: no Shard has the directory open.
+  static absl::Status Rollback(FileSystem& fs, RecordStore& records,
+                               const std::string& data_dir,
+                               const records::RunRecord& record,
+                               const v1::ServerRunPlan& plan,
+                               const v1::LogPosition& log);
 
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
   // --- For the agent --------------------------------------------------------
 
+  // As ShardMachine::NeedsRestore. The shard ignores such a plan.
+  bool NeedsRestore(const v1::ServerRunPlan& plan) const;
   void OnPlan(const v1::ServerRunPlan& plan);
   // The newest plan does not contain the run.
   void OnUnplanned();
   // Tries failed actions again.
   void Tick();
-  // The run is deleted: ends all streams, with SHARD_NOT_HERE, and starts no
-  // further action. Actions that have begun continue. Final.
-  void Close();
+  // The run is deleted, or goes back to an earlier cut: ends all streams with
+  // `why`, and starts no further action. Actions that have begun continue.
+  // Final.
+  void Close(const absl::Status& why);
   // After Close: frees the live merges. False while another thread still uses
   // one: then call it again before the shard is destroyed.
   bool EndLiveMerges();
@@ -110,8 +125,8 @@ class Shard : public std::enable_shared_from_this<Shard> {
   // for a new key.
   absl::StatusOr<std::shared_ptr<Contribution>> OpenPush(
       const v1::PushHeader& header, absl::string_view session_sha256);
-  // NOT_FOUND, SHARD_NOT_HERE: the run is deleted. As CheckMember: call it after
-  // the stream is added to waiters().
+  // The reason of Close. As CheckMember: call it after the stream is added to
+  // waiters().
   absl::Status CheckOpen() const;
   // OK if the newest plan allows a push of `slot`. Call it after the stream is
   // added to waiters(), which tell the stream when that changes.
@@ -194,7 +209,8 @@ class Shard : public std::enable_shared_from_this<Shard> {
  private:
   Shard(const ShardResources& resources, std::unique_ptr<RunStore> store,
         std::unique_ptr<OuterOptimizer> optimizer,
-        std::unique_ptr<MergeRule> rule, ShardShape shape);
+        std::unique_ptr<MergeRule> rule, ShardShape shape,
+        RecoveredShard recovered);
 
   // The error of a read of a contribution that is not kept. `given_up`: why it
   // was given up; empty if no pin keeps it.
@@ -257,7 +273,7 @@ class Shard : public std::enable_shared_from_this<Shard> {
 
   mutable Mutex mutex_;
   ShardMachine machine_ ABSL_GUARDED_BY(mutex_);
-  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);  // Why; OK: it is open.
   // Committed live merges, to free after the lock is released.
   std::vector<std::shared_ptr<const void>> live_done_ ABSL_GUARDED_BY(mutex_);
   // Outcomes, to tell streams after the lock is released.

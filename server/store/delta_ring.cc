@@ -39,6 +39,16 @@ absl::StatusOr<std::unique_ptr<DeltaRing>> DeltaRing::Open(
   return ring;
 }
 
+absl::Status DeltaRing::Clear(FileSystem& fs, const std::string& directory) {
+  if (!fs.Exists(directory)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   ListShardFiles(fs, directory, "deltas"));
+  for (const std::string& name : names) {
+    RETURN_IF_ERROR(fs.Remove(absl::StrCat(directory, "/", name)));
+  }
+  return fs.SyncDirectory(directory);
+}
+
 DeltaRing::DeltaRing(FileSystem& fs, const std::string& directory,
                      const Owner& owner, const codec::Codec& codec,
                      const std::vector<ShardRange>& ranges,

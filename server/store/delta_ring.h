@@ -46,6 +46,10 @@ class DeltaRing {
       const codec::Codec& codec, const std::vector<ShardRange>& ranges,
       absl::Span<const int64_t> versions, std::shared_ptr<ImagePool> images);
 
+  // Removes all files of a ring, durably: a power cut does not bring them back.
+  // No ring may be open in `directory`, which may be missing.
+  static absl::Status Clear(FileSystem& fs, const std::string& directory);
+
   const EncodedLayout& layout(int32_t fragment) const {
     return fragments_[fragment].layout;
   }

@@ -137,6 +137,18 @@ absl::Status KeptLog::GiveUp(absl::Span<const int64_t> commit_seqs,
   return absl::OkStatus();
 }
 
+absl::Status KeptLog::AddDropAfter(int64_t commit_seq,
+                                   RecordBatch* batch) const {
+  ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> kept,
+                   context_.records.Scan("kept/"));
+  for (const RecordStore::Record& value : kept) {
+    records::KeptRecord record;
+    if (!record.ParseFromString(value.second)) return DamagedRecord(value);
+    if (record.commit_seq() > commit_seq) batch->Delete(value.first);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status KeptLog::Recover() {
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> kept,
                    context_.records.Scan("kept/"));

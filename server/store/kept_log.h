@@ -62,6 +62,10 @@ class KeptLog {
                       absl::Span<const std::string> pins,
                       const std::string& reason);
 
+  // Adds to `batch` that what later commits than `commit_seq` merged is no
+  // longer kept. Reads the records only; a start frees the segments.
+  absl::Status AddDropAfter(int64_t commit_seq, RecordBatch* batch) const;
+
   std::set<int64_t> Commits() const;
   std::set<std::string> Paths() const;
   // Results of Recover: the reason for each pin that was given up, by

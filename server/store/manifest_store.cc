@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/codec/sha256.h"
@@ -77,7 +78,7 @@ absl::Status ManifestStore::Write(int64_t run_epoch, const v1::Pin& pin) {
     MutexLock lock(&mutex_);
     const Known* parent = nullptr;
     for (const auto& [pin_id, known] : manifests_) {
-      if (known.run_epoch == run_epoch && known.commit_seq < pin.commit_seq() &&
+      if (known.commit_seq < pin.commit_seq() &&
           (parent == nullptr || known.commit_seq > parent->commit_seq)) {
         parent = &known;
         manifest.parent_pin_id = pin_id;
@@ -91,7 +92,7 @@ absl::Status ManifestStore::Write(int64_t run_epoch, const v1::Pin& pin) {
       context_.fs, context_.names.ManifestPath(pin.pin_id()), text));
   failpoint::Hit("server.manifest.after");
   MutexLock lock(&mutex_);
-  manifests_[pin.pin_id()] = {run_epoch, pin.commit_seq(), Sha256Hex(text)};
+  manifests_[pin.pin_id()] = {pin.commit_seq(), Sha256Hex(text)};
   return absl::OkStatus();
 }
 
@@ -107,6 +108,32 @@ absl::Status ManifestStore::Drop(const std::string& pin_id) {
   return context_.fs.SyncDirectory(context_.names.checkpoints());
 }
 
+absl::Status ManifestStore::DropAfter(
+    const google::protobuf::RepeatedPtrField<v1::FragmentVersion>& cut) {
+  std::map<int32_t, int64_t> newest;
+  for (const v1::FragmentVersion& version : cut) {
+    newest[version.fragment()] = version.version();
+  }
+  const std::string directory = context_.names.checkpoints();
+  if (!context_.fs.Exists(directory)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   ListShardFiles(context_.fs, directory, "checkpoints"));
+  for (const std::string& name : names) {
+    if (!absl::EndsWith(name, kSuffix)) continue;
+    const absl::StatusOr<std::string> text = ReadFile(
+        context_.fs, absl::StrCat(directory, "/", name), kManifestBytesMax);
+    const absl::StatusOr<Manifest> manifest =
+        text.ok() ? ParseManifest(*text) : text.status();
+    if (!manifest.ok()) continue;  // Recover deletes it.
+    for (const ManifestFile& file : manifest->files) {
+      if (file.version <= newest[file.fragment]) continue;
+      RETURN_IF_ERROR(Drop(name.substr(0, name.size() - kSuffix.size())));
+      break;
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ManifestFact> ManifestStore::Check(
     const std::string& pin_id, absl::string_view text) const {
   ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
@@ -119,7 +146,6 @@ absl::StatusOr<ManifestFact> ManifestStore::Check(
   }
   ManifestFact fact;
   fact.pin_id = pin_id;
-  fact.run_epoch = manifest.run_epoch;
   fact.commit_seq = manifest.commit_seq;
   for (const ManifestFile& file : manifest.files) {
     if (file.fragment < 0 ||
@@ -151,7 +177,7 @@ absl::StatusOr<ManifestFact> ManifestStore::Check(
   return fact;
 }
 
-absl::Status ManifestStore::Recover() {
+absl::Status ManifestStore::Recover(bool may_change) {
   const std::string directory = context_.names.checkpoints();
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
                    ListShardFiles(context_.fs, directory, "checkpoints"));
@@ -160,8 +186,8 @@ absl::Status ManifestStore::Recover() {
     absl::string_view pin_id = name;
     if (!absl::ConsumeSuffix(&pin_id, kSuffix) ||
         !ValidateId("pin_id", std::string(pin_id)).ok()) {
-      RETURN_IF_ERROR(
-          context_.fs.Remove(path));  // A crash left it incomplete.
+      // A crash left it incomplete.
+      if (may_change) RETURN_IF_ERROR(context_.fs.Remove(path));
       continue;
     }
     const absl::StatusOr<std::string> text =
@@ -173,7 +199,7 @@ absl::Status ManifestStore::Recover() {
       LOG(ERROR) << "run " << context_.run.run_id() << ": " << path
                  << " is damaged; it is written again if its pin exists: "
                  << fact.status().ToString();
-      RETURN_IF_ERROR(context_.fs.Remove(path));
+      if (may_change) RETURN_IF_ERROR(context_.fs.Remove(path));
       continue;
     }
     if (!fact->fault.empty()) {
@@ -181,8 +207,7 @@ absl::Status ManifestStore::Recover() {
                  << " is damaged here: " << fact->fault;
     }
     MutexLock lock(&mutex_);
-    manifests_[std::string(pin_id)] = {fact->run_epoch, fact->commit_seq,
-                                       Sha256Hex(*text)};
+    manifests_[std::string(pin_id)] = {fact->commit_seq, Sha256Hex(*text)};
     found_.push_back(*std::move(fact));
   }
   return absl::OkStatus();

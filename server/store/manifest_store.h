@@ -37,8 +37,8 @@ class ManifestStore {
 
   // Checks the manifests against their versions' files. Must come before any
   // other call. Deletes a damaged manifest; it is written again when the plan
-  // names its pin.
-  absl::Status Recover();
+  // names its pin. `may_change`: if false, nothing is deleted.
+  absl::Status Recover(bool may_change = true);
   // The manifests that Recover found.
   const std::vector<ManifestFact>& found() const { return found_; }
 
@@ -50,10 +50,13 @@ class ManifestStore {
   absl::Status Write(int64_t run_epoch, const v1::Pin& pin);
   // Deletes it, durably; OK if there is none.
   absl::Status Drop(const std::string& pin_id);
+  // Deletes those that name a version after `cut`'s, durably. May be called
+  // instead of Recover.
+  absl::Status DropAfter(
+      const google::protobuf::RepeatedPtrField<v1::FragmentVersion>& cut);
 
  private:
   struct Known {
-    int64_t run_epoch = 0;
     int64_t commit_seq = 0;
     std::string sha256;  // Its bytes', hex.
   };

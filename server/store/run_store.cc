@@ -1,5 +1,6 @@
 #include "server/store/run_store.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>
@@ -11,21 +12,38 @@
 
 namespace atl::server {
 
+absl::StatusOr<std::unique_ptr<RunStore>> RunStore::OpenStopped(
+    FileSystem& fs, RecordStore& records, const std::string& data_dir,
+    const records::RunRecord& record, int state_count) {
+  ASSIGN_OR_RETURN(RunLayout layout,
+                   RunLayout::Create(record.run().spec().layout()));
+  RETURN_IF_ERROR(CheckCodecs(record.run().spec().exchange()));
+  std::unique_ptr<RunStore> store(new RunStore(fs, records, data_dir, record,
+                                               std::move(layout), state_count,
+                                               /*images=*/nullptr));
+  RETURN_IF_ERROR(store->versions_.RecoverDamaged());
+  if (fs.Exists(store->context_.names.checkpoints())) {
+    RETURN_IF_ERROR(store->manifests_.Recover(/*may_change=*/false));
+  }
+  return store;
+}
+
 absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
     FileSystem& fs, RecordStore& records, const std::string& data_dir,
     const records::RunRecord& record, int state_count,
     std::shared_ptr<ImagePool> images) {
+  if (!records.damage().ok()) {
+    absl::StatusOr<std::unique_ptr<RunStore>> stopped =
+        OpenStopped(fs, records, data_dir, record, state_count);
+    if (!stopped.ok()) return records.damage();
+    return stopped;
+  }
   ASSIGN_OR_RETURN(RunLayout layout,
                    RunLayout::Create(record.run().spec().layout()));
   RETURN_IF_ERROR(CheckCodecs(record.run().spec().exchange()));
   std::unique_ptr<RunStore> store(new RunStore(fs, records, data_dir, record,
                                                std::move(layout), state_count,
                                                std::move(images)));
-  if (!records.damage().ok()) {
-    const absl::Status opened = store->versions_.RecoverDamaged();
-    if (!opened.ok()) return records.damage();
-    return store;
-  }
   const ShardNames& names = store->context_.names;
   for (const std::string& directory :
        {names.versions(), names.log(), names.checkpoints()}) {
@@ -44,6 +62,43 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
   RETURN_IF_ERROR(store->contributions_.Recover(store->kept_.Paths(),
                                                 store->kept_.last_segment()));
   return store;
+}
+
+absl::Status RunStore::Rollback(FileSystem& fs, RecordStore& records,
+                                const std::string& data_dir,
+                                const records::RunRecord& record,
+                                int state_count, int64_t run_epoch,
+                                const v1::RestoredCut& restored,
+                                const v1::LogPosition& log) {
+  RETURN_IF_ERROR(records.damage());
+  ASSIGN_OR_RETURN(RunLayout layout,
+                   RunLayout::Create(record.run().spec().layout()));
+  RETURN_IF_ERROR(CheckCodecs(record.run().spec().exchange()));
+  RunStore store(fs, records, data_dir, record, std::move(layout), state_count,
+                 /*images=*/nullptr);
+  RecordBatch batch;
+  ASSIGN_OR_RETURN(
+      const bool is_due,
+      store.versions_.AddRestored(run_epoch, restored, log, &batch));
+  if (!is_due) return absl::OkStatus();
+  int64_t newest_commit = 0;
+  for (const v1::FragmentVersion& version : restored.cut()) {
+    newest_commit = std::max(newest_commit, version.commit_seq());
+  }
+  RETURN_IF_ERROR(store.kept_.AddDropAfter(newest_commit, &batch));
+  for (const char* const kind : {"bound/", "chunk/", "stored/", "refused/"}) {
+    batch.DeletePrefix(kind);
+  }
+  failpoint::Hit("server.restore.before");
+  // Before the versions that they name.
+  RETURN_IF_ERROR(store.manifests_.DropAfter(restored.cut()));
+  // Deltas are not synced: after a power cut an old one could pass for the
+  // delta of a version that is made from now on.
+  RETURN_IF_ERROR(DeltaRing::Clear(fs, store.context_.names.deltas()));
+  failpoint::Hit("server.restore.cleared");
+  RETURN_IF_ERROR(records.Write(batch, Sync::kMachine));
+  failpoint::Hit("server.restore.after");
+  return absl::OkStatus();
 }
 
 RunStore::RunStore(FileSystem& fs, RecordStore& records,

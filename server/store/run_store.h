@@ -38,8 +38,7 @@ class RunStore {
   // `state_count`: arrays of the outer optimizer. `images`: the memory for
   // versions; null: every array is read from its file and written to it.
   //
-  // If `records` is damaged (RecordStore::damage), only committed versions are
-  // opened, for reading, and nothing on the disk changes.
+  // If `records` is damaged (RecordStore::damage): as OpenStopped.
   //
   // INVALID_ARGUMENT: this program does not know the run's codecs. DATA_LOSS,
   // UNAVAILABLE: as the stores' Recover.
@@ -47,6 +46,29 @@ class RunStore {
       FileSystem& fs, RecordStore& records, const std::string& data_dir,
       const records::RunRecord& record, int state_count,
       std::shared_ptr<ImagePool> images = nullptr);
+
+  // Opens only committed versions, for reading, and finds the manifests that
+  // name them. Changes nothing on the disk.
+  //
+  // NOT_FOUND: there is no STATE. Other errors as Open.
+  static absl::StatusOr<std::unique_ptr<RunStore>> OpenStopped(
+      FileSystem& fs, RecordStore& records, const std::string& data_dir,
+      const records::RunRecord& record, int state_count);
+
+  // Takes a closed shard back to the cut of a restore, which began `run_epoch`;
+  // does nothing if that is done. Open must follow: it removes the files that no
+  // record names any longer. After an error or a crash, the shard is as it was
+  // before, except for manifests of later cuts and deltas; call it again.
+  // `log`: as Persist.
+  //
+  // DATA_LOSS: a version of the cut is not here whole, and nothing has changed;
+  // or as RecordStore::Write. Other errors as the file system's.
+  static absl::Status Rollback(FileSystem& fs, RecordStore& records,
+                               const std::string& data_dir,
+                               const records::RunRecord& record,
+                               int state_count, int64_t run_epoch,
+                               const v1::RestoredCut& restored,
+                               const v1::LogPosition& log);
 
   // The state from which the machine starts.
   RecoveredShard Recovered() const;

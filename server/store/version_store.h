@@ -112,6 +112,17 @@ class VersionStore {
                 RecordBatch* batch);
   // The position in STATE; empty if it has none.
   v1::LogPosition log_seen() const;
+  // Instead of Recover, which must follow on another store. Adds to `batch`
+  // that the cut's versions are the newest ones, under `run_epoch`, and that
+  // none is prepared. Changes nothing itself. False, and nothing to do: STATE
+  // has this run_epoch already. Reads every block of the cut, and the replicas
+  // too.
+  //
+  // DATA_LOSS: a version of the cut is not here whole; the message names it.
+  absl::StatusOr<bool> AddRestored(int64_t run_epoch,
+                                   const v1::RestoredCut& restored,
+                                   const v1::LogPosition& log,
+                                   RecordBatch* batch);
 
   // Versions that an earlier process prepared and whose files are not here.
   std::vector<PreparedFact> FindUnmade() const;
@@ -165,6 +176,11 @@ class VersionStore {
   // UNAVAILABLE: the disk does not give the file.
   absl::StatusOr<bool> AdoptPrepared(const std::string& path, int32_t fragment,
                                      int64_t version);
+  // Opens and reads a version of a cut.
+  //
+  // DATA_LOSS: it is missing or damaged, or of another commit than the cut's.
+  absl::StatusOr<VersionIdentity> CheckWhole(const v1::FragmentVersion& wanted);
+
   absl::Status RecoverDeltas();
   // Finds the version before for files that do not contain their replica.
   absl::Status RecoverReplicas();

@@ -25,14 +25,15 @@ constexpr int64_t kReadBlocks = 64;  // 1 MiB.
 VersionFile::ArrayMaker VersionStore::MakerOfReplica(
     int32_t fragment, int64_t version, const VersionFile& file,
     std::shared_ptr<VersionFile> before) {
-  const EncodedLayout& layout = deltas_->layout(fragment);
-  const ReplicaStep step(layout, context_.run.spec().exchange(), version);
-  // The file has the maker, and so outlives it.
-  return [&file, before = std::move(before), array = replica_array(),
-          &range = context_.ranges[fragment], &layout,
+  const auto layout = std::make_shared<const EncodedLayout>(
+      context_.layout, fragment, DownCodec(context_.run.spec()));
+  const ReplicaStep step(*layout, context_.run.spec().exchange(), version);
+  // The file has the maker, and so outlives it. The replica is the last array.
+  return [&file, before = std::move(before), array = state_count_,
+          &range = context_.ranges[fragment], layout,
           step](IndexRange blocks, float* replica) {
     std::vector<float> theta(static_cast<size_t>(range.ElementCount(blocks)));
-    std::string delta(static_cast<size_t>(layout.ByteCount(blocks)), '\0');
+    std::string delta(static_cast<size_t>(layout->ByteCount(blocks)), '\0');
     RETURN_IF_ERROR(file.Read(0, blocks, theta.data()));
     RETURN_IF_ERROR(before->Read(array, blocks, replica));
     // VersionFile::Read checks the result.

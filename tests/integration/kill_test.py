@@ -66,6 +66,8 @@ SPECIAL = {
     "server.delete.": "delete",
     "coordinator.token.": "enrol",
     "coordinator.identity.": "enrol",
+    "coordinator.restore.": "restore",
+    "server.restore.": "restore",
 }
 
 
@@ -434,6 +436,35 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         self.assertEqual([e.action for e in events if e.subject in (
             "abcdefghijkl", grant.identity.name)],
             ["token.create", "island.enrol"])
+
+    def restore(self):
+        changes = {"checkpoint_every_round_count": 1}
+        cluster = self.cluster
+        members = self.start(changes, island_count=2)
+        for version in range(2):
+            toy.play_round(members, version, cases.seed())
+        cluster.wait_durable("round-1", "round-2")
+        ask = {"run_id": "run", "from": "round-1"}
+        self.dying(cluster.runs.RestoreRun, **ask)
+        self.revive()
+        self.assertEqual(cluster.retry(
+            lambda: cluster.runs.RestoreRun(**ask)).run.run_epoch, 2)
+        for member in members:
+            member.wait_plan("the restore is in the plan",
+                             lambda plan: plan.run_epoch == 2)
+            member.ready()
+        for version in range(1, 3):
+            for member in members:
+                member.wait_open(version)
+            for contribution in toy.gradients(members, version, cases.seed()):
+                self.push_until_stored(contribution)
+            for member in members:
+                member.wait_version(version + 1)
+                member.ready()
+        cluster.wait_state(cluster_module.COMPLETED)
+        undisturbed = self.new_cluster("undisturbed")
+        self.assertEqual(cluster.parameters_sha256(), toy.play(
+            undisturbed, toy.start(undisturbed, changes), cases.seed()))
 
     def leave(self):
         values = self.run_values(run_file.ELASTIC)

@@ -8,6 +8,7 @@
 #include <stop_token>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -63,12 +64,30 @@ bool IsThere(const v1::GetRunStateResponse& state, const v1::Pin& pin) {
 // "round-2: the state after commit 8, kept since 2026-11-28T04:05:06Z".
 std::string DescribeCut(const v1::Checkpoint& checkpoint) {
   const v1::Pin& pin = checkpoint.pin();
-  return absl::StrCat(pin.pin_id(), ": the state after commit ",
-                      pin.commit_seq() - 1, ", kept since ",
-                      FormatTimestamp(FromProto(checkpoint.create_time())),
-                      pin.suspect() ? "; SUSPECT: the commits before it left "
-                                      "the run's usual range"
-                                    : "");
+  std::string text = absl::StrCat(
+      pin.pin_id(), ": the state after commit ", pin.commit_seq() - 1);
+  if (checkpoint.has_create_time()) {
+    absl::StrAppend(&text, ", kept since ",
+                    FormatTimestamp(FromProto(checkpoint.create_time())));
+  }
+  if (pin.suspect()) {
+    absl::StrAppend(&text, "; SUSPECT: it holds commits outside the run's band");
+  }
+  return text;
+}
+
+// The cut with the time at which it was pinned, if it is pinned still.
+absl::StatusOr<v1::Checkpoint> FindCut(coordinator::Client& client,
+                                       const std::string& run_id,
+                                       const v1::Pin& pin) {
+  ASSIGN_OR_RETURN(std::vector<v1::Checkpoint> kept,
+                   ListAllCheckpoints(client, run_id));
+  for (v1::Checkpoint& checkpoint : kept) {
+    if (checkpoint.pin().pin_id() == pin.pin_id()) return std::move(checkpoint);
+  }
+  v1::Checkpoint found;
+  *found.mutable_pin() = pin;
+  return found;
 }
 
 std::string DescribeLoss(const v1::RestoreRunResponse& answer) {
@@ -113,9 +132,20 @@ std::string DescribeWaiting(const v1::ServerState& server) {
   const v1::ShardPlacement& place = server.placement();
   std::string text =
       absl::StrCat("shard ", place.shard(), " on server ", place.server_id());
-  if (!server.alive()) return text + ": it is away; start it";
-  if (!server.fault().empty()) return text + ": " + server.fault();
-  return text;
+  return server.alive() ? text : text + ", which is away: start it";
+}
+
+// A shard cannot go back to the cut.
+absl::Status FailedShard(const v1::ServerState& server, const v1::Run& run) {
+  return WithHint(
+      WithExitCode(absl::UnavailableError(absl::StrCat(
+                       DescribeWaiting(server),
+                       " has stopped after the restore: ", server.fault())),
+                   ExitCode::kUnhealthy),
+      absl::StrCat("`", run.fault().next_command().empty()
+                            ? absl::StrCat("atoll run show ", run.run_id())
+                            : run.fault().next_command(),
+                   "` helps next."));
 }
 
 // Waits until every shard is at the restored cut or beyond it, and returns the
@@ -142,6 +172,8 @@ absl::StatusOr<v1::GetRunStateResponse> WaitForShards(
           "`atoll run show ", run.run_id(), "` shows it"));
     } else {
       for (const v1::ServerState& server : state->servers()) {
+        // Of reports of the new epoch.
+        if (!server.fault().empty()) return FailedShard(server, state->run());
         if (server.persisted_commit_seq() < run.restored().commit_seq()) {
           waiting = DescribeWaiting(server);
         }
@@ -187,15 +219,15 @@ Json DescribeJson(const v1::Run& run, const v1::RestoreRunResponse& answer,
 void Print(Context& context, const v1::Run& run,
            const v1::Checkpoint& checkpoint,
            const v1::RestoreRunResponse& answer,
-           const std::string& next_command) {
+           const std::string& next_command, bool is_dry) {
   Fields fields;
   fields.Add("run", run.run_id());
   fields.Add("state", EnumName(run.state()));
   if (!run.state_reason().empty()) fields.AddText("why", run.state_reason());
   fields.AddText("cut", DescribeCut(checkpoint));
-  fields.AddText(answer.changed() ? "lost" : "would be lost",
-                 DescribeLoss(answer));
-  if (answer.changed()) {
+  if (is_dry) fields.AddText("would be lost", DescribeLoss(answer));
+  if (answer.changed()) fields.AddText("lost", DescribeLoss(answer));
+  if (!is_dry) {
     fields.Add("epoch", absl::StrCat(run.run_epoch()));
     fields.AddText("islands",
                    "those that live continue from the cut by themselves");
@@ -220,14 +252,14 @@ absl::Status RestoreRun(Context& context, const RestoreOptions& options) {
   request.set_from(options.from);
   request.set_dry_run(true);
   ASSIGN_OR_RETURN(v1::RestoreRunResponse answer, Restore(*client, request));
-  ASSIGN_OR_RETURN(
-      const v1::Checkpoint checkpoint,
-      FindCheckpoint(*client, options.run_id, answer.pin().pin_id()));
-  std::string command =
-      absl::StrCat("atoll run restore ", options.run_id, " --from ",
-                   options.from.empty() ? answer.pin().pin_id() : options.from);
+  ASSIGN_OR_RETURN(const v1::Checkpoint checkpoint,
+                   FindCut(*client, options.run_id, answer.pin()));
   if (options.dry_run) {
-    Print(context, before.run(), checkpoint, answer, command);
+    const std::string command = absl::StrCat(
+        "atoll run restore ", options.run_id, " --from ",
+        options.from.empty() ? answer.pin().pin_id() : options.from);
+    Print(context, before.run(), checkpoint, answer, command,
+          /*is_dry=*/true);
     return absl::OkStatus();
   }
   // The same command after it was interrupted asks no second time.
@@ -249,7 +281,8 @@ absl::Status RestoreRun(Context& context, const RestoreOptions& options) {
                        after->run().state() == v1::RUN_STATE_COMPLETED;
   Print(context, after->run(), checkpoint, answer,
         absl::StrCat("atoll run ", goes_on ? "watch " : "show ",
-                     options.run_id));
+                     options.run_id),
+        /*is_dry=*/false);
   return absl::OkStatus();
 }
 

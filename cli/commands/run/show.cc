@@ -96,6 +96,13 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
       fields.Add("  next command", fault.next_command());
     }
   }
+  // The reason of a pause by the guard says it already.
+  if (!state.outside_band().empty() &&
+      run.state_reason().find(state.outside_band()) == std::string::npos) {
+    fields.AddText("guard",
+                   absl::StrCat(state.outside_band(), "; `atoll run resume ",
+                                run.run_id(), "` accepts it as good"));
+  }
   for (const v1::ServerState& server : state.servers()) {
     const std::string behind = DescribeBehind(server);
     if (!behind.empty()) fields.AddText("behind", behind);

@@ -59,6 +59,18 @@ std::vector<std::string> ListWarnings(const Batch& batch) {
   };
   for (const LogEntry& entry : batch.entries) {
     const storage::v1::Record& record = entry.record;
+    const v1::Round& round = record.round_committed().round();
+    if (!round.outside_band().empty()) {
+      add(entry, absl::StrCat("commit ", round.commit_seq(),
+                              " is outside the run's band: ",
+                              round.outside_band()));
+    }
+    const v1::Evaluation& evaluation = record.evaluated().evaluation();
+    if (!evaluation.outside_band().empty()) {
+      add(entry, absl::StrCat("version ", evaluation.version(),
+                              " is outside the run's band: ",
+                              evaluation.outside_band()));
+    }
     for (const v1::RoundContribution& contribution :
          record.round_committed().round().contributions()) {
       add(entry, Warn(contribution));

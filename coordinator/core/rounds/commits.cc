@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,7 +15,9 @@
 #include "base/layout/run_timing.h"
 #include "base/layout/trainer_metrics.h"
 #include "base/time/proto_time.h"
+#include "coordinator/core/rounds/lower_median.h"
 #include "coordinator/core/rounds/rounds.h"
+#include "coordinator/core/state/guard.h"
 
 namespace atl::coordinator {
 namespace {
@@ -110,6 +114,26 @@ void SetTrainingLoss(const RunState& state, const Observations& observed,
   if (count > 0) round.set_training_loss(sum / static_cast<double>(count));
 }
 
+// The training loss that the guard looks at. Islands report it themselves, so
+// those with a token count only if no other was merged, and three of them must
+// agree: one alone could pause the run.
+std::optional<double> FindGuardLoss(const RunState& state,
+                                    const Observations& observed,
+                                    const v1::Seal& seal) {
+  std::vector<double> trusted, enrolled;
+  for (const v1::SealedContribution& sealed : seal.contributions()) {
+    const int32_t slot = sealed.key().slot();
+    const ObservedMember& member = observed.members[slot];
+    if (member.loss_step_count == 0) continue;
+    (state.members()[slot].enrolled() ? enrolled : trusted)
+        .push_back(member.loss_sum /
+                   static_cast<double>(member.loss_step_count));
+  }
+  if (!trusted.empty()) return LowerMedian(trusted);
+  if (enrolled.size() < 3) return std::nullopt;
+  return LowerMedian(enrolled);
+}
+
 // Means of the merged islands' own numbers.
 void SetMetrics(const Observations& observed, const v1::Seal& seal,
                 v1::Round& round) {
@@ -164,6 +188,12 @@ storage::v1::Record MakeCommit(const RunState& state,
   *round.mutable_open_time() = ToProto(fragment.open_time);
   *round.mutable_seal_time() = ToProto(fragment.seal_time);
   SetTrainingLoss(state, observed, seal, round);
+  const std::optional<double> guard_loss = FindGuardLoss(state, observed, seal);
+  if (guard_loss.has_value()) {
+    record.mutable_round_committed()->set_guard_loss(*guard_loss);
+  }
+  round.set_outside_band(
+      FindDamage(fragment.guard, round.outer_gradient_norm(), guard_loss));
   SetMetrics(observed, seal, round);
   if (seal.has_verdict()) *round.mutable_verdict() = seal.verdict();
 

@@ -12,6 +12,7 @@
 #include "base/layout/layout.h"
 #include "base/layout/run_length.h"
 #include "base/layout/run_timing.h"
+#include "coordinator/core/rounds/kept_checkpoints.h"
 #include "coordinator/core/spec/checker.h"
 #include "coordinator/core/spec/validate_data.h"
 #include "coordinator/core/spec/validate_exchange.h"
@@ -500,6 +501,12 @@ std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   check.InRange(spec.server_count(), 1, kServersMax, "server_count");
   check.InRange(spec.checkpoint_every_round_count(), 0, kCountMax,
                 "checkpoint_every_round_count");
+  check.InRange(spec.checkpoint().keep_count(), 0, kCheckpointsMax,
+                "checkpoint.keep_count");
+  check.Require(!spec.checkpoint().mirror(), "checkpoint.mirror",
+                "is not available yet: leave it out");
+  check.Require(v1::GuardAction_IsValid(spec.guard().on_norm()),
+                "guard.on_norm", "must be ALERT or PAUSE");
   // Unknown values are named above. An unknown field has no name here.
   check.Require(
       !violations.empty() || (RequiredFeatures(spec) & kUnknown) == 0, "",

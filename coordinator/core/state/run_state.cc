@@ -12,6 +12,7 @@
 #include "base/layout/run_timing.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
+#include "coordinator/core/state/guard.h"
 
 namespace atl::coordinator {
 namespace {
@@ -77,6 +78,11 @@ absl::Status RunState::Apply(const storage::v1::Record& record) {
     case storage::v1::Record::kRunStateSet:
       state_ = record.run_state_set();
       if (ended()) end_time_ = time;
+      for (FragmentState& fragment : fragments_) {
+        if (!state_.guard_accepted()) continue;
+        fragment.guard.Clear();
+        fragment.guard.set_evaluations_begin(fragment.newest.version() + 1);
+      }
       return absl::OkStatus();
     case storage::v1::Record::kMemberSet:
       return ApplyMember(record.member_set(), time);
@@ -297,6 +303,21 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
                 StepNorm{merged.norm() / static_cast<double>(steps), steps},
                 kStepNormsMax);
   }
+  const std::string& outside = body.round().outside_band();
+  NoteCommit(body.round().outer_gradient_norm(),
+             body.has_guard_loss() ? std::optional(body.guard_loss())
+                                   : std::nullopt,
+             outside.empty() ? ""
+                             : absl::StrCat("commit ", commit.commit_seq(),
+                                            " (round ", commit.version(),
+                                            fragments_.size() > 1
+                                                ? absl::StrCat(
+                                                      " of fragment ",
+                                                      commit.fragment())
+                                                : "",
+                                            ") is outside the run's band: ",
+                                            outside),
+             fragment->guard);
   last_commit_time_ = time;
   storage::v1::CommitSnapshot recent;
   *recent.mutable_commit() = commit;
@@ -376,6 +397,7 @@ storage::v1::RestorePoint RunState::MakeRestorePoint() const {
       added.add_step_norms(one.norm_by_steps);
       added.add_step_norm_step_counts(one.step_count);
     }
+    *added.mutable_guard() = fragment.guard;
   }
   for (const auto& [data_shard, position] : data_positions_) {
     v1::DataPosition& added = *point.add_data_positions();
@@ -404,6 +426,7 @@ absl::Status RunState::ApplyRestored(const storage::v1::RunRestored& body,
   last_commit_time_ = time;
   state_.set_state(v1::RUN_STATE_ACTIVE);
   state_.clear_reason();
+  state_.clear_by_guard();
   end_time_ = absl::InfiniteFuture();
   AddRestore(restore, restores_);
   restored_cut_.assign(body.cut().begin(), body.cut().end());
@@ -598,12 +621,22 @@ bool RunState::IsAskedToEvaluate(const Member& member, int64_t version) const {
 
 void RunState::ApplyEvaluated(const v1::Evaluation& evaluation,
                               absl::Time time) {
+  const bool failed = !evaluation.failure().empty();
+  if (!evaluation.outside_band().empty()) {
+    NoteEvaluation(absl::StrCat("version ", evaluation.version(), " of commit ",
+                                evaluation.commit_seq(),
+                                " is outside the run's band: ",
+                                evaluation.outside_band()),
+                   fragments_[0].guard);
+  } else if (!failed && IsInsideAndNewest(evaluation)) {
+    NoteEvaluation("", fragments_[0].guard);
+  }
   evaluations_[evaluation.version()] = evaluation;
   if (evaluations_.size() > kEvaluationsMax) {
     evaluations_begin_ = evaluations_.begin()->first + 1;
     evaluations_.erase(evaluations_.begin());
   }
-  if (!evaluation.failure().empty()) return;
+  if (failed) return;
   PushPoint(evaluation_points_, time, evaluation.commit_seq(),
             evaluation.loss());
 }
@@ -619,6 +652,44 @@ const v1::Evaluation* RunState::newest_failed_evaluation() const {
   if (evaluations_.empty()) return nullptr;
   const v1::Evaluation& newest = evaluations_.rbegin()->second;
   return newest.failure().empty() ? nullptr : &newest;
+}
+
+const storage::v1::FragmentGuard* RunState::FindHeld() const {
+  const storage::v1::FragmentGuard* longest = nullptr;
+  for (const FragmentState& fragment : fragments_) {
+    if (fragment.guard.held_count() >
+        (longest == nullptr ? 0 : longest->held_count())) {
+      longest = &fragment.guard;
+    }
+  }
+  return longest;
+}
+
+bool RunState::IsEvaluationTrusted(const v1::Evaluation& evaluation) const {
+  const Member* const member = FindMember(evaluation.island_id());
+  return member != nullptr && !member->enrolled() && !fragments_.empty() &&
+         evaluation.version() >= fragments_[0].guard.evaluations_begin();
+}
+
+bool RunState::IsInsideAndNewest(const v1::Evaluation& evaluation) const {
+  for (auto one = evaluations_.upper_bound(evaluation.version());
+       one != evaluations_.end(); ++one) {
+    if (!one->second.outside_band().empty()) return false;
+  }
+  return IsEvaluationTrusted(evaluation) &&
+         ListLossesBy(evaluation.island_id()).size() >= kBandEvaluationsMin;
+}
+
+std::vector<double> RunState::ListLossesBy(const std::string& island_id) const {
+  std::vector<double> losses;
+  for (const auto& [version, evaluation] : evaluations_) {
+    if (version < fragments_[0].guard.evaluations_begin()) continue;
+    if (evaluation.failure().empty() && evaluation.outside_band().empty() &&
+        evaluation.island_id() == island_id) {
+      losses.push_back(evaluation.loss());
+    }
+  }
+  return losses;
 }
 
 std::string RunState::DebugString() const {
@@ -655,6 +726,7 @@ std::string RunState::DebugString() const {
       absl::StrAppend(&text, "step norm ", one.norm_by_steps, " of ",
                       one.step_count, "\n");
     }
+    absl::StrAppend(&text, "guard ", fragment.guard.ShortDebugString(), "\n");
     for (const auto& [slot, plan] : fragment.standing_plans) {
       absl::StrAppend(&text, "plan ", plan.ShortDebugString(), "\n");
     }

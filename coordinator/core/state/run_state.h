@@ -85,6 +85,8 @@ struct FragmentState {
   std::deque<double> median_norms;
   // Norms of the newest kStepNormsMax merged contributions, oldest first.
   std::deque<StepNorm> step_norms;
+  // What the guard knows of its commits (guard.h).
+  storage::v1::FragmentGuard guard;
   // Async runs, by slot: what an island was last asked to do. A plan stands
   // until a contribution of the island is decided or the island is gone.
   std::map<int32_t, v1::SlotPlan> standing_plans;
@@ -187,6 +189,18 @@ class RunState {
   // The same after a merge of `more` tokens into one fragment.
   int64_t MergedTokenCountWith(int64_t more) const;
 
+  // --- Guard ---
+  // The fragment that has left the run's band for the longest; nullptr: none has.
+  const storage::v1::FragmentGuard* FindHeld() const;
+  // The guard found a commit or an evaluation outside the band and paused it.
+  bool paused_by_guard() const { return state_.by_guard(); }
+  // True if the guard looks at the evaluation: its island has no token, and no
+  // operator has accepted its version. An island with a token can claim any loss.
+  bool IsEvaluationTrusted(const v1::Evaluation& evaluation) const;
+  // Losses of the island's newest evaluations that are inside the band.
+  // Requires: created.
+  std::vector<double> ListLossesBy(const std::string& island_id) const;
+
   // --- Restores ---
   // The newest ones, oldest first; the last one began run_epoch().
   const std::deque<v1::Restore>& restores() const { return restores_; }
@@ -260,6 +274,8 @@ class RunState {
   // `open` was committed: notes who evaluates what it made.
   void NoteEvaluators(const v1::OpenRound& open);
   void ApplyEvaluated(const v1::Evaluation& evaluation, absl::Time time);
+  // True if the evaluation ends what an earlier one outside the band began.
+  bool IsInsideAndNewest(const v1::Evaluation& evaluation) const;
   void ApplyOutcome(const v1::ContributionOutcome& outcome, absl::Time time);
   // Elastic runs: what an outcome means for whether its island sits out.
   void NoteRefusal(const v1::ContributionOutcome& outcome, absl::Time time);

@@ -37,6 +37,7 @@ storage::v1::FragmentSnapshot ToSnapshot(const FragmentState& fragment) {
     snapshot.add_step_norms(one.norm_by_steps);
     snapshot.add_step_norm_step_counts(one.step_count);
   }
+  *snapshot.mutable_guard() = fragment.guard;
   for (const auto& [slot, plan] : fragment.standing_plans) {
     *snapshot.add_standing_plans() = plan;
   }
@@ -131,6 +132,7 @@ absl::Status RunState::RestoreFragment(
     fragment->step_norms.push_back(
         {snapshot.step_norms(i), i < step_counts.size() ? step_counts[i] : 0});
   }
+  fragment->guard = snapshot.guard();
   for (const v1::SlotPlan& plan : snapshot.standing_plans()) {
     fragment->standing_plans[plan.slot()] = plan;
   }

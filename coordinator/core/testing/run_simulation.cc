@@ -522,6 +522,7 @@ void RunSimulation::Report(int32_t shard_index) {
     prepared.set_attempt(std::get<2>(round));
     prepared.mutable_digest()->set_low(std::get<1>(round) + 100);
     prepared.set_finite(is_finite);
+    prepared.set_norm_squared(merge_norm_squared);
   }
   for (const v1::ShardCheckpoint& held : shard.checkpoints) {
     *report.add_checkpoints() = held;

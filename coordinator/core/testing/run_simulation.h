@@ -122,6 +122,8 @@ class RunSimulation : public ServerDirectory {
   bool finite = true;
   // Norm of new pushes on each shard, squared.
   double push_norm_squared = 2;
+  // Norm of merges on each shard, squared.
+  double merge_norm_squared = 0;
   // A merge of a contribution whose squared norm on the shard is above this is
   // not finite.
   double merge_norm_squared_max = std::numeric_limits<double>::infinity();

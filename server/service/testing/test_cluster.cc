@@ -307,6 +307,47 @@ absl::Status TestCluster::Begin() {
   return absl::OkStatus();
 }
 
+v1::Pin TestCluster::AddCheckpoint(const std::string& pin_id) {
+  v1::Pin& pin = *plan_.add_pins();
+  pin.set_pin_id(pin_id);
+  pin.set_commit_seq(plan_.commit_seq() + 1);
+  pin.set_checkpoint(true);
+  for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
+    v1::FragmentVersion& version = *pin.add_cut();
+    version.set_fragment(f);
+    version.set_version(plan_.open_rounds(f).version());
+    version.set_commit_seq(newest_commits_[f]);
+  }
+  Publish();
+  return pin;
+}
+
+void TestCluster::Restore(const v1::Pin& pin) {
+  plan_.set_run_epoch(plan_.run_epoch() + 1);
+  plan_.set_commit_seq(plan_.commit_seq() + 1);
+  v1::RestoredCut& restored = *plan_.mutable_restored();
+  restored.set_commit_seq(plan_.commit_seq());
+  restored.set_pin_id(pin.pin_id());
+  *restored.mutable_cut() = pin.cut();
+  plan_.clear_commits();
+  plan_.clear_seals();
+  for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
+    plan_.mutable_open_rounds(f)->set_version(pin.cut(f).version());
+    newest_commits_[f] = pin.cut(f).commit_seq();
+  }
+  while (plan_.pins_size() > 0 && plan_.pins(plan_.pins_size() - 1).commit_seq() >
+                                      pin.commit_seq()) {
+    plan_.mutable_pins()->RemoveLast();
+  }
+  Publish();
+}
+
+absl::StatusOr<v1::ShardReport> TestCluster::WaitForRestore(int shard) {
+  return WaitForReport(shard, [this](const v1::ShardReport& report) {
+    return report.run_epoch() == plan_.run_epoch();
+  });
+}
+
 void TestCluster::AddSeal(int32_t fragment, int64_t version,
                           std::vector<v1::ContributionInfo> infos,
                           int64_t attempt) {
@@ -380,6 +421,7 @@ void TestCluster::AddCommit(int32_t fragment, int64_t version,
     }
   }
   plan_.set_commit_seq(commit->commit_seq());
+  newest_commits_[fragment] = commit->commit_seq();
   for (v1::OpenRound& round : *plan_.mutable_open_rounds()) {
     if (round.fragment() == fragment) round.set_version(version + 1);
   }
@@ -419,7 +461,7 @@ v1::ContributionInfo TestCluster::Info(
     int32_t fragment, int32_t slot, int64_t version,
     const std::vector<float>& gradient) const {
   v1::ContributionInfo info;
-  info.mutable_key()->set_run_epoch(1);
+  info.mutable_key()->set_run_epoch(plan_.run_epoch());
   info.mutable_key()->set_fragment(fragment);
   info.mutable_key()->set_slot(slot);
   info.mutable_key()->set_seq(version + 1);

@@ -112,6 +112,14 @@ class TestCluster {
   void AddCommit(int32_t fragment, int64_t version, const Digest128& digest,
                  int64_t attempt = 0);
   int64_t commit_seq() const { return plan_.commit_seq(); }
+  // Pins the newest cut as a checkpoint.
+  v1::Pin AddCheckpoint(const std::string& pin_id);
+  // The coordinator restores the run to a cut: all servers get the plan, which
+  // has no later pins.
+  void Restore(const v1::Pin& pin);
+  // A shard's first report under the plan's run_epoch. DEADLINE_EXCEEDED: as
+  // WaitForReport.
+  absl::StatusOr<v1::ShardReport> WaitForRestore(int shard);
 
   // --- An island's part -----------------------------------------------------
   const RunLayout& layout() const { return layout_; }
@@ -165,6 +173,7 @@ class TestCluster {
   v1::ServerRunPlan plan_;
   std::optional<v1::ServerRunPlan> twin_plan_;
   v1::LogPosition log_;
+  std::map<int32_t, int64_t> newest_commits_;  // commit_seq by fragment.
   int64_t revision_ = 0;
 };
 

@@ -1,0 +1,238 @@
+#include "coordinator/core/state/guard.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+struct Values {
+  double norm = 1;
+  std::optional<double> loss;
+};
+
+// Judges and notes one commit after the other.
+class Run {
+ public:
+  // Returns why the commit is outside.
+  std::string Commit(double norm, std::optional<double> loss = std::nullopt) {
+    const std::string outside = FindDamage(guard_, norm, loss);
+    NoteCommit(norm, loss, outside, guard_);
+    return outside;
+  }
+  const storage::v1::FragmentGuard& guard() const { return guard_; }
+  storage::v1::FragmentGuard& guard() { return guard_; }
+
+ private:
+  storage::v1::FragmentGuard guard_;
+};
+
+// A run's usual state: norms about 1, losses about 3.
+Run MakeSteady(int count = 64) {
+  Run run;
+  for (int i = 0; i < count; ++i) {
+    EXPECT_EQ(run.Commit(1 + 0.1 * (i % 3), 3 + 0.05 * (i % 4)), "") << i;
+  }
+  return run;
+}
+
+TEST(GuardTest, ANormOrALossFarAboveTheNewestIsOutside) {
+  for (const double norm : {1e30, 100.0, 15.0}) {
+    EXPECT_THAT(MakeSteady().Commit(norm, 3.0), HasSubstr("its norm, "));
+  }
+  EXPECT_EQ(MakeSteady().Commit(5, 3.0), "");
+  EXPECT_EQ(MakeSteady().Commit(0, 3.0), "");
+  for (const double loss : {5.0, 11.0, 1e30}) {
+    EXPECT_THAT(MakeSteady().Commit(1, loss), HasSubstr("its training loss, "));
+  }
+  EXPECT_EQ(MakeSteady().Commit(1, 4.0), "");
+  EXPECT_EQ(MakeSteady().Commit(1, 0.0), "");
+  EXPECT_THAT(MakeSteady().Commit(1e30),
+              HasSubstr("1e+30, is above 12 (the newest 64 inside the band have "
+                        "the median 1.1 and the largest 1.2)"));
+}
+
+TEST(GuardTest, TheBandCountsFromSixteenCommitsOn) {
+  EXPECT_EQ(MakeSteady(15).Commit(1e30, 1e9), "");
+  EXPECT_NE(MakeSteady(16).Commit(1e30, 3.0), "");
+  EXPECT_NE(MakeSteady(16).Commit(1, 1e9), "");
+}
+
+TEST(GuardTest, WhatIsNotFiniteIsOutsideFromTheFirstCommitOn) {
+  EXPECT_THAT(Run().Commit(kInf), HasSubstr("norm is inf"));
+  EXPECT_THAT(Run().Commit(kNan), HasSubstr("norm is nan"));
+  EXPECT_THAT(Run().Commit(1, kNan), HasSubstr("training loss is nan"));
+  EXPECT_THAT(Run().Commit(1, kInf), HasSubstr("training loss is inf"));
+}
+
+TEST(GuardTest, NormsOfZeroMakeNoBand) {
+  Run run;
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(run.Commit(0), "");
+  EXPECT_THAT(run.guard().norms(), IsEmpty());
+  EXPECT_EQ(run.Commit(1), "");
+}
+
+TEST(GuardTest, WhatIsOutsideDoesNotMoveTheBand) {
+  Run run = MakeSteady();
+  for (int i = 0; i < 200; ++i) EXPECT_NE(run.Commit(100, 3.0), "") << i;
+  EXPECT_EQ(run.guard().held_count(), 200);
+  EXPECT_THAT(run.guard().norms(), SizeIs(kBandValuesMax));
+}
+
+TEST(GuardTest, EightCommitsInARowInsideEndTheSuspicion) {
+  Run run = MakeSteady();
+  run.Commit(100, 3.0);
+  for (int i = 0; i < 7; ++i) run.Commit(1, 3.0);
+  EXPECT_EQ(run.guard().held_count(), 8);
+  run.Commit(100, 3.0);
+  for (int i = 0; i < 7; ++i) run.Commit(1, 3.0);
+  EXPECT_EQ(run.guard().held_count(), 16);
+  run.Commit(1, 3.0);
+  EXPECT_EQ(run.guard().held_count(), 0);
+  EXPECT_EQ(run.guard().reason(), "");
+}
+
+TEST(GuardTest, AnEvaluationIsComparedWithThreeOfItsIsland) {
+  EXPECT_EQ(FindEvaluationDamage({3, 3.1}, 100), "");
+  EXPECT_EQ(FindEvaluationDamage({3, 3.1}, kNan), "");
+  EXPECT_EQ(FindEvaluationDamage({3, 3.1, 2.9}, 4), "");
+  EXPECT_THAT(FindEvaluationDamage({3, 3.1, 2.9}, 6),
+              HasSubstr("its validation loss, 6, is above 4.6"));
+  EXPECT_THAT(FindEvaluationDamage({3, 3.1, 2.9}, kNan),
+              HasSubstr("its evaluation failed"));
+}
+
+TEST(GuardTest, OnlyAnEvaluationEndsWhatAnEvaluationBegan) {
+  Run run = MakeSteady();
+  NoteEvaluation("version 3 is bad", run.guard());
+  EXPECT_EQ(run.guard().held_count(), 1);
+  for (int i = 0; i < 20; ++i) run.Commit(1, 3.0);
+  EXPECT_EQ(run.guard().held_count(), 21);
+  NoteEvaluation("", run.guard());
+  run.Commit(1, 3.0);
+  EXPECT_EQ(run.guard().held_count(), 0);
+}
+
+// --- Ordinary runs -----------------------------------------------------------
+
+// The share of the peak that a rate with warm-up and a cosine has.
+double Rate(int at, int warmup, int count) {
+  if (at < warmup) return (at + 1.0) / warmup;
+  return 0.55 + 0.45 * std::cos(M_PI * (at - warmup) / (count - warmup));
+}
+
+// The norm of the mean of `islands` outer gradients with this cosine.
+double OfIslands(double islands, double cosine) {
+  return std::sqrt(cosine + (1 - cosine) / islands);
+}
+
+struct Ordinary {
+  std::string name;
+  std::function<Values(int at, std::mt19937_64& random)> make;
+};
+
+std::vector<Ordinary> ListOrdinary() {
+  using Normal = std::normal_distribution<double>;
+  const auto loss_at = [](int at) { return 2.5 + 8.3 * std::exp(-at / 60.0); };
+  return {
+      {"strict, warm-up of 200 rounds, cosine to a tenth",
+       [=](int at, std::mt19937_64& random) {
+         return Values{Rate(at, 200, 2000) * std::exp(Normal(0, 0.1)(random)),
+                       loss_at(at) + Normal(0, 0.05)(random)};
+       }},
+      {"warm-up within the first round",
+       [=](int at, std::mt19937_64& random) {
+         return Values{(at == 0 ? 0.1 : 1) * Rate(at, 1, 2000) *
+                           std::exp(Normal(0, 0.2)(random)),
+                       loss_at(at) + Normal(0, 0.1)(random)};
+       }},
+      {"streaming: first versions have small norms",
+       [=](int at, std::mt19937_64& random) {
+         return Values{std::min(1.0, 0.15 * (at + 1)) *
+                           std::exp(Normal(0, 0.4)(random)),
+                       loss_at(at) + Normal(0, 0.1)(random)};
+       }},
+      {"async: one contribution a commit, of islands with 1 to 20 steps, whose "
+       "data differ",
+       [=](int at, std::mt19937_64& random) {
+         const double island = static_cast<double>(random() % 8);
+         return Values{(1 + island * 2.7) / 20 *
+                           std::exp(Normal(0, 0.3)(random)),
+                       loss_at(at) * (0.7 + 0.1 * island) +
+                           Normal(0, 0.1)(random)};
+       }},
+      {"1 to 64 islands with independent gradients",
+       [=](int at, std::mt19937_64& random) {
+         const double islands = at < 300 ? 64 : 1 + random() % 64;
+         return Values{OfIslands(islands, 0) * std::exp(Normal(0, 0.1)(random)),
+                       loss_at(at) + Normal(0, 0.2)(random)};
+       }},
+      {"after a restore: fresh optimizers, and a loss that is a fifth higher",
+       [=](int at, std::mt19937_64& random) {
+         const int since = at % 250;
+         const bool restored = at >= 250 && since < 20;
+         return Values{(restored ? 0.1 + since * 0.2 : 1) *
+                           std::exp(Normal(0, 0.1)(random)),
+                       loss_at(at) * (restored ? 1.2 : 1) +
+                           Normal(0, 0.05)(random)};
+       }},
+      {"a small loss that varies by itself",
+       [=](int at, std::mt19937_64& random) {
+         return Values{std::exp(Normal(0, 0.5)(random)),
+                       0.01 * std::exp(Normal(0, 0.4)(random))};
+       }},
+      {"a loss below 0, as rewards give",
+       [=](int at, std::mt19937_64& random) {
+         return Values{std::exp(Normal(0, 0.5)(random)),
+                       Normal(-0.2, 0.3)(random)};
+       }},
+  };
+}
+
+TEST(GuardTest, OrdinaryRunsStayInside) {
+  for (const Ordinary& ordinary : ListOrdinary()) {
+    for (uint64_t seed = 1; seed <= 5; ++seed) {
+      std::mt19937_64 random(seed);
+      Run run;
+      for (int at = 0; at < 2000; ++at) {
+        const Values values = ordinary.make(at, random);
+        ASSERT_EQ(run.Commit(values.norm, values.loss), "")
+            << ordinary.name << ", seed " << seed << ", commit " << at;
+      }
+    }
+  }
+}
+
+// The same runs, so that the band is not just wide.
+TEST(GuardTest, DamageInAnOrdinaryRunIsSeen) {
+  for (const Ordinary& ordinary : ListOrdinary()) {
+    std::mt19937_64 random(1);
+    Run run;
+    for (int at = 0; at < 1000; ++at) {
+      const Values values = ordinary.make(at, random);
+      run.Commit(values.norm, values.loss);
+    }
+    const Values values = ordinary.make(1000, random);
+    EXPECT_NE(FindDamage(run.guard(), 1e30, values.loss), "") << ordinary.name;
+    EXPECT_NE(FindDamage(run.guard(), values.norm, kNan), "") << ordinary.name;
+    EXPECT_NE(FindDamage(run.guard(), values.norm, *values.loss + 50), "")
+        << ordinary.name;
+  }
+}
+
+}  // namespace
+}  // namespace atl::coordinator
