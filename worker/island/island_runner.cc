@@ -533,9 +533,11 @@ void IslandRunner::Trained(const Action& action, const PartResult& result) {
   tokens_a_step_ = step.token_count / step.step_count;
   progress_.loss = step.loss;
   progress_.gradient_norm = step.gradient_norm;
-  loss_sum_ += step.loss;
-  ++loss_count_;
-  link_->AddLoss(step.loss);
+  if (step.loss.has_value()) {
+    loss_sum_ += *step.loss;
+    ++loss_count_;
+    link_->AddLoss(*step.loss);
+  }
   link_->AddMetrics(step.metrics, step.token_count);
 }
 
@@ -572,10 +574,12 @@ SaveHeader IslandRunner::DescribeSave(const Action& action) const {
 
 void IslandRunner::Contributed(const Action& action) {
   LOG(INFO) << "contribution " << action.seq << ": " << action.step_count
-            << " steps, training loss "
-            << loss_sum_ /
-                   static_cast<double>(std::max<int64_t>(1, loss_count_))
-            << ", " << static_cast<int64_t>(progress_.tokens_per_second)
+            << " steps, "
+            << (loss_count_ > 0
+                    ? absl::StrCat("training loss ", loss_sum_ / loss_count_,
+                                   ", ")
+                    : "")
+            << static_cast<int64_t>(progress_.tokens_per_second)
             << " tokens/s";
   loss_sum_ = 0;
   loss_count_ = 0;

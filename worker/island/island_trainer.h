@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,8 @@ struct StepResult {
   // The first of them, which the trainer had done before this request: they
   // have no part in the time.
   int64_t kept_step_count = 0;
-  float loss = 0;            // Mean of the steps, nats a token, before updates.
+  // Mean of the steps, nats a token, before updates; nullopt: not known.
+  std::optional<float> loss;
   double gradient_norm = 0;  // Before clipping, of the last step; 0: unknown.
   int64_t token_count = 0;
   absl::Time begin, end;

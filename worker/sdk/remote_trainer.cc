@@ -154,7 +154,8 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
         request.step_count_max, " steps, with ", done.token_count(),
         " tokens"));
   }
-  if (done.step_count() > 0 && !std::isfinite(done.loss())) {
+  if (done.step_count() > 0 && done.has_loss() &&
+      !std::isfinite(done.loss())) {
     return NotFinite(
         NotFiniteOf::kOther,
         absl::InternalError(absl::StrCat(
@@ -181,7 +182,9 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
   }
   result.step_count = done.step_count();
   result.kept_step_count = train.kept_step_count();
-  result.loss = static_cast<float>(done.loss());
+  if (done.step_count() > 0 && done.has_loss()) {
+    result.loss = static_cast<float>(done.loss());
+  }
   result.token_count = weight_unit() == v1::WEIGHT_UNIT_STEPS
                            ? done.step_count()
                            : done.token_count();
