@@ -249,7 +249,10 @@ absl::Status IslandRunner::OnPlan(const v1::IslandPlan& plan) {
   }
   if (plan.warning() != warning_) {
     warning_ = plan.warning();
-    if (!warning_.empty()) LOG(WARNING) << "this island: " << warning_;
+    if (!warning_.empty()) {
+      LOG(WARNING) << "this island: " << warning_;
+      part_->Notify(absl::StrCat("this island: ", warning_));
+    }
   }
   TellServers(plan);
   return absl::OkStatus();
@@ -433,10 +436,6 @@ absl::Status IslandRunner::DoTogether(Lane lane, Action& action) {
       command.resolved.swap(untold_);
     }
     RETURN_IF_ERROR(links_.group->Send(lane, EncodeCommand(command)));
-  }
-  if (action.kind == ActionKind::kTrain) {
-    MutexLock lock(&mutex_);
-    command.action.warning = loop_.plan().warning();
   }
   const absl::Time begin = absl::Now();
   if (action.kind == ActionKind::kContribute) {

@@ -36,7 +36,6 @@ struct StepRequest {
   int64_t version = 0;        // Version of fragment 0.
   int32_t data_shard = 0;     // Data shard of the run's data.
   int64_t data_position = 0;  // First sample; a step reads inner.batch_size.
-  std::string warning;        // For the island's person; may be empty.
 };
 
 struct StepResult {

@@ -136,7 +136,6 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
   train.set_lr_scale(request.learning_rate_factor);
   train.set_data_shard(request.data_shard);
   train.set_data_position(request.data_position);
-  train.set_warning(request.warning);
   StepResult result;
   result.begin = absl::Now();
   ASSIGN_OR_RETURN(const v1::TrainerMessage answer, host_.Ask(message));

@@ -352,7 +352,7 @@ class LoopTest(IslandCase):
                 pass
         told = ["its norm is too large", "so is this", "the last one too"]
         self.assertEqual([e["message"] for e in events
-                          if e["event"] == "refused"], told)
+                          if e["event"] == "warned"], told)
         self.assertEqual([r.getMessage() for r in logs.records],
                          ["run spring: " + line for line in told])
 
