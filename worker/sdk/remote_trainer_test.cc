@@ -830,7 +830,10 @@ TEST_F(RemoteTrainerTest, AnInterruptEndsALongTrain) {
         // The next one is not told again.
         EXPECT_TRUE(trainer.Hear().has_train());
         host_->Interrupt(/*at_once=*/true);
-        EXPECT_TRUE(trainer.Hear().has_end());
+        const v1::TrainerMessage end = trainer.Hear();
+        EXPECT_EQ(end.end().code(), "CANCELLED");
+        EXPECT_EQ(end.end().reason(), "ISLAND_REMOVED");
+        EXPECT_EQ(end.end().message(), "stopped");
       },
       [&] {
         const auto trainer = Create();
@@ -838,7 +841,8 @@ TEST_F(RemoteTrainerTest, AnInterruptEndsALongTrain) {
         EXPECT_EQ((*trainer)->Train({.step_count_max = 500})->step_count, 2);
         EXPECT_TRUE(absl::IsCancelled(
             (*trainer)->Train({.step_count_max = 500}).status()));
-        host_->End(absl::CancelledError("stopped"));
+        host_->End(Refuse(absl::StatusCode::kCancelled, "ISLAND_REMOVED",
+                          "stopped"));
       });
 }
 

@@ -360,12 +360,14 @@ class LoopTest(IslandCase):
         def script(peer):
             peer.hello()
             peer.layout()
-            peer.end(complete=False, message="the island counts tokens")
+            peer.end(complete=False, message="the island counts tokens",
+                     code="FAILED_PRECONDITION", reason="OTHER_WEIGHT_UNIT")
 
         with self.exchange(script), self.assertRaisesRegex(
                 atoll.Error, r"the island counts tokens \(OTHER_WEIGHT_UNIT\)"
         ) as raised:
             self.island().start()
+        self.assertEqual(raised.exception.code, "FAILED_PRECONDITION")
 
     def test_metrics_are_means_by_tokens(self):
         def script(peer):
