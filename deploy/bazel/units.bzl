@@ -341,8 +341,8 @@ UNITS = {
     },
     "cli/commands/run": {
         "checkpoints": "//base/status //cli/output:error //coordinator/client //proto:training_state_service_grpc //proto:training_state_service_proto",
-        "export_run": "//base/layout //base/status //cli/flags:server_wait //cli/output:error //cli/output:table //cli:context //coordinator/client //proto:run_service_grpc //server/client:parameter_client //worker/api:model_files :checkpoints @nlohmann_json",
-        "import_run": "//base/layout //base/rpc:wait_notice //base/status //base/sync:mutex //cli/flags:server_wait //cli/output:describe //cli/output:error //cli/output:table //cli:context //coordinator/client //proto:training_state_service_grpc //server/client:parameter_client //worker/api:model_files @nlohmann_json",
+        "export_run": "//base/io //base/layout //base/status //cli/flags:server_wait //cli/output:error //cli/output:table //cli:context //coordinator/client //proto:run_service_grpc //server/client:parameter_client //worker/api:model_files :checkpoints @nlohmann_json",
+        "import_run": "//base/io //base/layout //base/rpc:wait_notice //base/status //base/sync:mutex //cli/flags:server_wait //cli/output:describe //cli/output:error //cli/output:table //cli:context //coordinator/client //proto:training_state_service_grpc //server/client:parameter_client //worker/api:model_files @nlohmann_json",
         "run_commands": "//base/flags //base/io //base/layout:weight_unit //base/status //base/time:proto_time //cli/curves //cli/flags:data_cache_flags //cli/flags:server_wait //cli/output //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/presets //cli/run_file:complete_spec //cli/run_file:load //cli/units //cli:context //cli:interrupt //proto:run_service_grpc //proto:training_state_service_grpc :checkpoints :export_run :import_run @nlohmann_json",
     },
     "cli/curves": {
