@@ -91,8 +91,8 @@ class BoundedListener {
   // Closes the port, and connections that were not handed over. Idempotent.
   void Stop();
 
-  // While paused, the listener accepts no connection and hands none over. Those
-  // that were handed over go on, and silent ones are closed when they are due.
+  // While paused, the listener accepts no connection and hands none over. It
+  // still sees the ends of others, and closes silent ones in time.
   void SetPaused(bool paused);
 
   // The peer of a connection has shown that it is `name`. Nothing if the

@@ -91,7 +91,7 @@ class CallGuard {
 
   // A call waits. Called where gRPC reads.
   void Wait(const grpc::ServerContextBase& call);
-  // Shuts those that are to blame for the waiting calls.
+  // Shuts connections of a certificate that floods, and those of strangers.
   void ShutFlood(absl::Time now, bool is_urgent);
   // One call fewer waits. Returns true if TellListener is due.
   bool NoteStarted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -123,7 +123,7 @@ class CallGuard {
   int waiting_count_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time look_time_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   bool is_paused_ ABSL_GUARDED_BY(mutex_) = false;
-  // When the pause began; if there is none, when one may begin.
+  // When the pause began; without a pause, when one may begin.
   absl::Time pause_time_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   LogPace log_pace_ ABSL_GUARDED_BY(mutex_);
   bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;

@@ -127,7 +127,8 @@ constexpr DataDirectory kDataDirectories[] = {
     {"parameter server", {"identity", "lock"}},
     {"coordinator", {"mark", "CURRENT"}},
 };
-constexpr absl::string_view kSaveEnding = ".save";  // Of local checkpoints.
+// The ending of local checkpoints.
+constexpr absl::string_view kSaveEnding = ".save";
 
 absl::Status IsData(const std::string &path, absl::string_view owner) {
   return Refused("NOT_OURS", absl::StrCat(path, " has the data of a ", owner,
