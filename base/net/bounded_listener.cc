@@ -139,7 +139,7 @@ void BoundedListener::Stop() {
 void BoundedListener::SetPaused(bool paused) {
   MutexLock lock(&mutex_);
   is_paused_ = paused;
-  Watch(epoll_, intake_.get(), paused ? 0 : EPOLLIN, kIntakeTag,
+  Watch(epoll_, intake_.get(), paused ? 0 : uint32_t{EPOLLIN}, kIntakeTag,
         EPOLL_CTL_MOD);
 }
 
