@@ -203,7 +203,7 @@ UNITS = {
         "authorization_test": "//base/status:refusal //proto:enrolment_service_proto //proto:island_service_proto //proto:parameter_service_proto //proto:run_service_proto //proto:server_service_proto //proto:training_state_service_proto :authorization @protobuf",
         "call": "//base/host_port:proxy //base/status //base/sync:mutex //proto:google_rpc @grpc//:grpc++",
         "call_guard": "//base/net:bounded_listener //base/obs:log //base/obs:log_pace //base/status //base/sync:mutex //base/time:clock :authorization :call_quota :caller_check :guarded_service @grpc//:grpc++",
-        "call_guard_test": "//base/rpc/certificates:authority //base/rpc/certificates:revocation_list //base/rpc/certificates:tls //base/rpc/testing:health //base/rpc/testing:raw_calls //base/rpc/testing:test_certificates //proto:parameter_service_grpc //proto:run_service_grpc :call :call_guard :channel :listener",
+        "call_guard_test": "//base/io:unique_fd //base/net:bounded_listener //base/net:socket //base/rpc/certificates:authority //base/rpc/certificates:revocation_list //base/rpc/certificates:tls //base/rpc/testing:health //base/rpc/testing:raw_calls //base/rpc/testing:test_certificates //base/sync:mutex //proto:parameter_service_grpc //proto:run_service_grpc :call :call_guard :channel :listener",
         "call_metrics": "//base/metrics //base/sync:mutex //base/time:clock @grpc//:grpc++ @prometheus_cpp",
         "call_metrics_test": "//base/rpc/testing:raw_calls //proto:parameter_service_grpc //proto:run_service_grpc :call_metrics :listener @grpc//:grpc++",
         "call_quota": "//base/sync:mutex",
@@ -341,8 +341,8 @@ UNITS = {
     },
     "cli/commands/run": {
         "checkpoints": "//base/status //cli/output:error //coordinator/client //proto:training_state_service_grpc //proto:training_state_service_proto",
-        "export_run": "//base/layout //base/status //cli/flags:server_wait //cli/output:error //cli/output:table //cli:context //coordinator/client //proto:run_service_grpc //server/client:parameter_client //worker/api:model_files :checkpoints @nlohmann_json",
-        "import_run": "//base/layout //base/rpc:wait_notice //base/status //base/sync:mutex //cli/flags:server_wait //cli/output:describe //cli/output:error //cli/output:table //cli:context //coordinator/client //proto:training_state_service_grpc //server/client:parameter_client //worker/api:model_files @nlohmann_json",
+        "export_run": "//base/io //base/layout //base/status //cli/flags:server_wait //cli/output:error //cli/output:table //cli:context //coordinator/client //proto:run_service_grpc //server/client:parameter_client //worker/api:model_files :checkpoints @nlohmann_json",
+        "import_run": "//base/io //base/layout //base/rpc:wait_notice //base/status //base/sync:mutex //cli/flags:server_wait //cli/output:describe //cli/output:error //cli/output:table //cli:context //coordinator/client //proto:training_state_service_grpc //server/client:parameter_client //worker/api:model_files @nlohmann_json",
         "run_commands": "//base/flags //base/io //base/layout:weight_unit //base/status //base/time:proto_time //cli/curves //cli/flags:data_cache_flags //cli/flags:server_wait //cli/output //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/presets //cli/run_file:complete_spec //cli/run_file:load //cli/units //cli:context //cli:interrupt //proto:run_service_grpc //proto:training_state_service_grpc :checkpoints :export_run :import_run @nlohmann_json",
     },
     "cli/curves": {
