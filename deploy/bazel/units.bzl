@@ -151,7 +151,7 @@ UNITS = {
         "bearer_client_test": "//base/io //base/object_store/testing:http_server //base/random_id //base/rpc/testing:test_certificates :bearer_client",
         "dial_policy": "//base/host_port //base/host_port:address_block :object_url",
         "dial_policy_test": ":dial_policy",
-        "file_store": "//base/io //base/io:unique_fd //base/object_store //base/random_id //base/status :object_url",
+        "file_store": "//base/io //base/io:open_directory //base/io:unique_fd //base/object_store //base/random_id //base/status :object_url",
         "file_store_test": "//base/io //base/io:forwarding_file_system //base/random_id :file_store :object_url",
         "http_client": "//base/host_port:proxy //base/io //base/status //base/time:clock :dial_policy :object_url @curl @openssl//:crypto",
         "http_client_test": "//base/host_port/testing:connect_proxy //base/io //base/io:unique_fd //base/object_store/testing:http_server //base/random_id //base/rpc/testing:test_certificates //base/status //base/testing:mutator //base/time/testing:fake_clock :http_client",
@@ -170,6 +170,8 @@ UNITS = {
         "s3_store_test": "//base/object_store/testing:fake_s3 //base/time/testing:fake_clock :https_store :s3_store",
         "sigv4": "//base/codec:sha256 //base/status :object_url @openssl//:crypto",
         "sigv4_test": ":sigv4 @nlohmann_json",
+        "throttle": "//base/time:token_bucket :retrier",
+        "throttle_test": "//base/time/testing:fake_clock :throttle",
         "xml": "@expat",
     },
     "base/object_store/testing": {
