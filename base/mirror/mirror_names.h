@@ -32,5 +32,7 @@ std::string ShardPrefix(const CheckpointPlace& place, int32_t shard);
 // `sha256`: of the part, in hex.
 std::string PartName(const CheckpointPlace& place, int32_t shard,
                      int32_t fragment, absl::string_view sha256);
+// The checkpoint of a part. nullopt: `name` is no part's.
+std::optional<CheckpointPlace> ParsePartName(absl::string_view name);
 
 }  // namespace atl::mirror

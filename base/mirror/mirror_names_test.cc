@@ -34,5 +34,21 @@ TEST(MirrorNamesTest, OnlyAManifestsNameIsParsed) {
   }
 }
 
+TEST(MirrorNamesTest, OnlyAPartsNameIsParsed) {
+  const std::string sha256(64, 'a');
+  const std::string name = PartName(kPlace, 1, 0, sha256);
+  EXPECT_EQ(ParsePartName(name), kPlace);
+  for (const std::string& wrong :
+       {ManifestName(kPlace), "x/" + name, name + ".tmp",
+        PartName(kPlace, 1, 0, sha256 + "a"), PartName(kPlace, 1, 0, "../x"),
+        PlaceName(kPlace) + "shard-01-fragment-0-" + sha256 + ".safetensors",
+        PlaceName(kPlace) + "shard-1-fragment-0-" + sha256,
+        PlaceName(kPlace) + "model.safetensors",
+        PlaceName({"run", 2, 15}) + name.substr(PlaceName(kPlace).size())}) {
+    EXPECT_EQ(ParsePartName(wrong), std::nullopt) << wrong;
+  }
+  EXPECT_EQ(ParseManifestName(name), std::nullopt);
+}
+
 }  // namespace
 }  // namespace atl::mirror

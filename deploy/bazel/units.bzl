@@ -129,6 +129,8 @@ UNITS = {
         "mirror_manifest": "//base/layout //base/layout:ids //base/status //proto:mirror_manifest_proto :mirror_names :part_format @protobuf",
         "mirror_names": "//base/random_id",
         "mirror_names_test": ":mirror_names",
+        "mirror_writer": "//base/layout //base/object_store //base/random_id //base/status //proto:mirror_manifest_proto :mirror_manifest :mirror_names :part_format @protobuf",
+        "mirror_writer_test": "//base/codec:sha256 //base/io //base/layout //base/mirror/testing:small_checkpoint //base/object_store:file_store //base/object_store:object_url //base/random_id :mirror_manifest :mirror_writer :mirrored_checkpoint :part_format",
         "mirrored_checkpoint": "//base/codec:sha256 //base/layout //base/object_store //base/status //proto:mirror_manifest_proto :mirror_manifest :mirror_names :part_format",
         "mirrored_checkpoint_test": "//base/codec:sha256 //base/io //base/mirror/testing:small_checkpoint //base/object_store:file_store //base/object_store:object_url //base/random_id :mirror_manifest :mirrored_checkpoint",
         "part_format": "//base/layout //base/safetensors :mirror_names @nlohmann_json",
