@@ -801,9 +801,9 @@ UNITS = {
         "server_metrics_test": "//proto:run_proto :server_metrics",
     },
     "server/mirror": {
-        "checkpoint_mirror": "//base/mirror:mirror_names //base/object_store //base/object_store:retrier //base/obs:log //base/status //base/sync:mutex :part_upload",
+        "checkpoint_mirror": "//base/mirror:mirror_names //base/object_store //base/object_store:retrier //base/object_store:throttle //base/obs:log //base/status //base/sync:mutex :part_upload",
         "checkpoint_mirror_test": "//base/io //base/io/testing:fake_file_system //base/mirror/testing:small_checkpoint //base/mirror:mirror_manifest //base/mirror:mirrored_checkpoint //base/object_store:file_store //base/object_store:object_url //base/random_id //base/status //base/time/testing:fake_clock :checkpoint_mirror",
-        "part_upload": "//base/codec:sha256 //base/failpoint //base/mirror:part_format //base/object_store //base/object_store:throttle //base/status //server/store:shard_range //server/store:version_file",
+        "part_upload": "//base/codec:sha256 //base/mirror:part_format //base/object_store //base/object_store:throttle //base/status //server/store:shard_range //server/store:version_file",
     },
     "server/replay": {
         "read_ahead": "//base/status //base/sync:mutex //server/client:kept_client",

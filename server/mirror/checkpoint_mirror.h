@@ -22,6 +22,7 @@
 #include "base/mirror/mirror_names.h"
 #include "base/object_store/object_store.h"
 #include "base/object_store/retrier.h"
+#include "base/object_store/throttle.h"
 #include "base/sync/mutex.h"
 #include "server/mirror/part_upload.h"
 
