@@ -125,6 +125,20 @@ UNITS = {
         "metrics_test": "//base/metrics //base/obs:version @prometheus_cpp",
         "process_metrics_test": "//base/metrics",
     },
+    "base/mirror": {
+        "mirror_manifest": "//base/layout //base/layout:ids //base/status //proto:mirror_manifest_proto :mirror_names :part_format @protobuf",
+        "mirror_names": "//base/random_id",
+        "mirror_names_test": ":mirror_names",
+        "mirror_writer": "//base/layout //base/object_store //base/random_id //base/status //proto:mirror_manifest_proto :mirror_manifest :mirror_names :part_format @protobuf",
+        "mirror_writer_test": "//base/codec:sha256 //base/io //base/layout //base/mirror/testing:small_checkpoint //base/object_store:file_store //base/object_store:object_url //base/random_id :mirror_manifest :mirror_writer :mirrored_checkpoint :part_format",
+        "mirrored_checkpoint": "//base/codec:sha256 //base/layout //base/object_store //base/status //proto:mirror_manifest_proto :mirror_manifest :mirror_names :part_format",
+        "mirrored_checkpoint_test": "//base/codec:sha256 //base/io //base/mirror/testing:small_checkpoint //base/object_store:file_store //base/object_store:object_url //base/random_id :mirror_manifest :mirrored_checkpoint",
+        "part_format": "//base/layout //base/safetensors :mirror_names @nlohmann_json",
+        "part_format_test": "//base/mirror/testing:small_checkpoint //base/safetensors :part_format",
+    },
+    "base/mirror/testing": {
+        "small_checkpoint": "//base/layout //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:part_format //proto:mirror_manifest_proto //proto:run_proto",
+    },
     "base/net": {
         "bounded_listener": "//base/host_port //base/host_port:network //base/io:unique_fd //base/obs:log //base/obs:log_pace //base/status //base/sync:mutex //base/time:clock :places :socket",
         "bounded_listener_test": "//base/sync:mutex //base/time:clock :bounded_listener :socket",
@@ -151,7 +165,7 @@ UNITS = {
         "bearer_client_test": "//base/io //base/object_store/testing:http_server //base/random_id //base/rpc/testing:test_certificates :bearer_client",
         "dial_policy": "//base/host_port //base/host_port:address_block :object_url",
         "dial_policy_test": ":dial_policy",
-        "file_store": "//base/io //base/io:unique_fd //base/object_store //base/random_id //base/status :object_url",
+        "file_store": "//base/io //base/io:open_directory //base/io:unique_fd //base/object_store //base/random_id //base/status :object_url",
         "file_store_test": "//base/io //base/io:forwarding_file_system //base/random_id :file_store :object_url",
         "http_client": "//base/host_port:proxy //base/io //base/status //base/time:clock :dial_policy :object_url @curl @openssl//:crypto",
         "http_client_test": "//base/host_port/testing:connect_proxy //base/io //base/io:unique_fd //base/object_store/testing:http_server //base/random_id //base/rpc/testing:test_certificates //base/status //base/testing:mutator //base/time/testing:fake_clock :http_client",
@@ -170,6 +184,8 @@ UNITS = {
         "s3_store_test": "//base/object_store/testing:fake_s3 //base/time/testing:fake_clock :https_store :s3_store",
         "sigv4": "//base/codec:sha256 //base/status :object_url @openssl//:crypto",
         "sigv4_test": ":sigv4 @nlohmann_json",
+        "throttle": "//base/time:token_bucket :retrier",
+        "throttle_test": "//base/time/testing:fake_clock :throttle",
         "xml": "@expat",
     },
     "base/object_store/testing": {
@@ -261,6 +277,10 @@ UNITS = {
         "link_load_test": "//base/rpc/certificates:authority //base/time:clock :link_load",
         "tls_stream": "//base/io:unique_fd //base/net:socket //base/net:tls_layer //base/rpc/certificates:x509 //base/status @openssl//:crypto @openssl//:ssl",
         "tls_stream_test": "//base/rpc/certificates:authority //base/rpc/tls_stream //base/time:clock @openssl//:ssl",
+    },
+    "base/safetensors": {
+        "safetensors": "//base/status @nlohmann_json",
+        "safetensors_test": "//base/safetensors",
     },
     "base/sandbox": {
         "island_paths": ":path_rule",
@@ -784,6 +804,11 @@ UNITS = {
         "server_metrics": "//base/codec //base/metrics @prometheus_cpp",
         "server_metrics_test": "//proto:run_proto :server_metrics",
     },
+    "server/mirror": {
+        "checkpoint_mirror": "//base/mirror:mirror_names //base/object_store //base/object_store:retrier //base/object_store:throttle //base/obs:log //base/status //base/sync:mutex :part_upload",
+        "checkpoint_mirror_test": "//base/io //base/io/testing:fake_file_system //base/mirror/testing:small_checkpoint //base/mirror:mirror_manifest //base/mirror:mirrored_checkpoint //base/object_store:file_store //base/object_store:object_url //base/random_id //base/status //base/time/testing:fake_clock :checkpoint_mirror",
+        "part_upload": "//base/codec:sha256 //base/mirror:part_format //base/object_store //base/object_store:throttle //base/status //server/store:shard_range //server/store:version_file",
+    },
     "server/replay": {
         "read_ahead": "//base/status //base/sync:mutex //server/client:kept_client",
         "read_ahead_test": ":read_ahead",
@@ -935,7 +960,7 @@ UNITS = {
         "island_fixture": "//base/io/testing:fake_file_system //worker/api:run_island //worker/island/testing:memory_service //worker/island/testing:tiny_run",
     },
     "worker/checkpoint": {
-        "checkpoint": "//base/codec:sha256 //base/io //base/layout //base/layout:external_model //base/status //proto:run_proto :checkpoint_manifest :export_directory :model_config_file :model_template :safetensors :weight_files @nlohmann_json",
+        "checkpoint": "//base/codec:sha256 //base/io //base/layout //base/layout:external_model //base/safetensors //base/status //proto:run_proto :checkpoint_manifest :export_directory :model_config_file :model_template :weight_files @nlohmann_json",
         "checkpoint_manifest": "@nlohmann_json",
         "checkpoint_test": "//base/io //base/layout //base/testing:mutator //worker/checkpoint :model_config_file",
         "export_directory": "//base/codec:sha256 //base/io //base/io:hash_file //base/io:open_directory //base/io:unique_fd //base/random_id //base/status //base/status:refusal :checkpoint_manifest",
@@ -943,9 +968,7 @@ UNITS = {
         "model_config_file": "//base/status //proto:run_proto @nlohmann_json",
         "model_template": "//base/codec:bits //base/codec:sha256 //base/io //base/io:open_directory //base/layout //base/status :checkpoint_manifest :export_directory :weight_files",
         "model_template_test": "//base/io //worker/checkpoint :model_template",
-        "safetensors": "//base/status @nlohmann_json",
-        "safetensors_test": ":safetensors",
-        "weight_files": "//base/codec:sha256 //base/io //base/status :safetensors @nlohmann_json",
+        "weight_files": "//base/codec:sha256 //base/io //base/safetensors //base/status @nlohmann_json",
     },
     "worker/collective": {
         "call": "//base/status",
