@@ -375,6 +375,15 @@ TEST_F(OlderLogTest, ACutCanStillBeRead) {
   EXPECT_TRUE(life_->Step(event::Export{request}).ok());
 }
 
+TEST_F(OlderLogTest, ARestoreIsRefused) {
+  EXPECT_FALSE(CheckIsland(life_->core(), seen_).ok());
+  v1::RestoreRunRequest request;
+  request.set_run_id("run");
+  request.set_dry_run(true);
+  EXPECT_EQ(Reason(life_->Step(event::Restore{request}).status()),
+            "LOG_BEHIND");
+}
+
 TEST_F(OlderLogTest, TheNewestLogHasNoFault) {
   Life newest(disk_);
   v1::RegisterServerRequest request = Life::Server(0);
