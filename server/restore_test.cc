@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "atoll/v1/parameter_service.grpc.pb.h"
-#include "base/io/files.h"
 #include "base/rpc/call.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"

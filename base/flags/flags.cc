@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/flags/spelling.h"
@@ -44,6 +45,44 @@ ValueCheck NumberCheck(const std::string& name, bool (*is_right)(double),
             if (is_right(number)) return "";
             return absl::StrCat("must be ", rule, ", not ", text);
           }};
+}
+
+// An option that is no text. CLI11 takes an empty text for 0.
+CLI::Option* NeedValue(CLI::Option* option) {
+  return option->check(
+      [](const std::string& text) -> std::string {
+        return text.empty() ? "needs a value" : "";
+      },
+      "");
+}
+
+// The option `name` of `app`, or of a command below it; null: none has it.
+const CLI::Option* FindOption(const CLI::App& app, const std::string& name) {
+  const CLI::Option* const own = app.get_option_no_throw(name);
+  if (own != nullptr) return own;
+  for (const CLI::App* const command : app.get_subcommands({})) {
+    const CLI::Option* const found = FindOption(*command, name);
+    if (found != nullptr) return found;
+  }
+  return nullptr;
+}
+
+// CLI11 takes "--name=" for "--name", whose value is the next argument: here it
+// is a value without characters.
+void SplitEmptyValues(const CLI::App& app,
+                      std::vector<std::string>& arguments) {
+  for (size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    const size_t end = arguments[i].find('=');
+    if (!absl::StartsWith(arguments[i], "--") ||
+        end != arguments[i].size() - 1) {
+      continue;
+    }
+    const std::string name = arguments[i].substr(0, end);
+    const CLI::Option* const option = FindOption(app, name);
+    if (option == nullptr || option->get_items_expected_max() == 0) continue;
+    arguments[i] = name;
+    arguments.insert(arguments.begin() + i + 1, "");
+  }
 }
 
 }  // namespace
@@ -132,32 +171,32 @@ Flag Command::Add(const std::string& name, std::string& value,
 
 Flag Command::Add(const std::string& name, int& value,
                   const std::string& help) {
-  return Flag(impl_->app->add_option(name, value, help));
+  return Flag(NeedValue(impl_->app->add_option(name, value, help)));
 }
 
 Flag Command::Add(const std::string& name, int64_t& value,
                   const std::string& help) {
-  return Flag(impl_->app->add_option(name, value, help));
+  return Flag(NeedValue(impl_->app->add_option(name, value, help)));
 }
 
 Flag Command::Add(const std::string& name, uint64_t& value,
                   const std::string& help) {
-  return Flag(impl_->app->add_option(name, value, help));
+  return Flag(NeedValue(impl_->app->add_option(name, value, help)));
 }
 
 Flag Command::Add(const std::string& name, double& value,
                   const std::string& help) {
-  return Flag(impl_->app->add_option(name, value, help));
+  return Flag(NeedValue(impl_->app->add_option(name, value, help)));
 }
 
 Flag Command::Add(const std::string& name, bool& value,
                   const std::string& help) {
-  return Flag(impl_->app->add_option(name, value, help));
+  return Flag(NeedValue(impl_->app->add_option(name, value, help)));
 }
 
 Flag Command::Add(const std::string& name, std::optional<int>& value,
                   const std::string& help) {
-  return Flag(impl_->app->add_option(name, value, help));
+  return Flag(NeedValue(impl_->app->add_option(name, value, help)));
 }
 
 Flag Command::Add(const std::string& name, std::optional<std::string>& value,
@@ -172,7 +211,7 @@ Flag Command::Add(const std::string& name, std::vector<std::string>& value,
 
 Flag Command::Add(const std::string& name, std::vector<int>& value,
                   const std::string& help) {
-  return Flag(impl_->app->add_option(name, value, help));
+  return Flag(NeedValue(impl_->app->add_option(name, value, help)));
 }
 
 Flag Command::AddText(const std::string& name, const ValueCheck& check,
@@ -221,6 +260,7 @@ Command& Command::Action(std::function<void()> action) {
 
 ParseResult Command::Parse(std::vector<std::string> arguments) {
   SpellFlagsWithDashes(arguments);
+  SplitEmptyValues(*impl_->app, arguments);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 wants it so.
   CLI::App& app = *impl_->app;
   try {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -84,6 +85,36 @@ TEST(CommandTest, ReadsValuesOfEachType) {
   EXPECT_THAT(list, ElementsAre("a", "b"));
   EXPECT_THAT(pieces, ElementsAre("c", "d"));
   EXPECT_EQ(joined, "e,f");
+}
+
+TEST(CommandTest, AnEmptyValueIsNotTheNextArgument) {
+  const auto parse = [](std::vector<std::string> arguments,
+                        std::string* text) {
+    Command program("test", "");
+    Command& command = program.AddCommand("go", "");
+    command.FallThrough();
+    int number = 0;
+    std::string file;
+    bool is_on = false;
+    command.Add("--text", *text);
+    command.Add("file", file);
+    command.AddFlag("--on", is_on);
+    program.Add("--number", number);
+    const std::string error = program.Parse(std::move(arguments)).error;
+    return error.empty() ? file : error;
+  };
+  std::string text = "before";
+  EXPECT_EQ(parse({"go", "--text=", "next"}, &text), "next");
+  EXPECT_EQ(text, "");
+  text = "before";
+  EXPECT_EQ(parse({"go", "next", "--text="}, &text), "next");
+  EXPECT_EQ(text, "");
+  EXPECT_EQ(parse({"go", "--on=", "next"}, &text), "next");
+  for (const std::vector<std::string>& empty :
+       {std::vector<std::string>{"go", "--number=", "7"},
+        {"go", "--number", "", "7"}}) {
+    EXPECT_THAT(parse(empty, &text), HasSubstr("--number: needs a value"));
+  }
 }
 
 TEST(CommandTest, AListTakesAllThatFollowsUnlessOneEach) {

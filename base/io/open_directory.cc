@@ -111,8 +111,8 @@ absl::StatusOr<std::unique_ptr<OpenDirectory>> OpenDirectory::MakePrivate(
   return opened;
 }
 
-absl::StatusOr<std::unique_ptr<OpenDirectory>> OpenDirectory::OpenSubdirectory(
-    const std::string &name) const {
+absl::StatusOr<std::unique_ptr<OpenDirectory>>
+OpenDirectory::OpenSharedSubdirectory(const std::string &name) const {
   UniqueFd fd(::openat(fd_.get(), name.c_str(),
                        O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.valid()) {
@@ -123,19 +123,35 @@ absl::StatusOr<std::unique_ptr<OpenDirectory>> OpenDirectory::OpenSubdirectory(
     }
     return ErrnoToStatus(errno, absl::StrCat("open ", PathOf(name)));
   }
-  std::unique_ptr<OpenDirectory> opened(
+  return std::unique_ptr<OpenDirectory>(
       new OpenDirectory(file_system_, PathOf(name), std::move(fd)));
+}
+
+absl::StatusOr<std::unique_ptr<OpenDirectory>> OpenDirectory::OpenSubdirectory(
+    const std::string &name) const {
+  ASSIGN_OR_RETURN(std::unique_ptr<OpenDirectory> opened,
+                   OpenSharedSubdirectory(name));
   RETURN_IF_ERROR(opened->CheckOwner());
   return opened;
 }
 
+absl::Status OpenDirectory::Make(const std::string &name, mode_t mode) const {
+  if (::mkdirat(fd_.get(), name.c_str(), mode) == 0 || errno == EEXIST) {
+    return absl::OkStatus();
+  }
+  return ErrnoToStatus(errno, absl::StrCat("make directory ", PathOf(name)));
+}
+
 absl::StatusOr<std::unique_ptr<OpenDirectory>> OpenDirectory::MakeSubdirectory(
     const std::string &name) const {
-  if (::mkdirat(fd_.get(), name.c_str(), 0700) != 0 && errno != EEXIST) {
-    return ErrnoToStatus(errno,
-                         absl::StrCat("make directory ", PathOf(name)));
-  }
+  RETURN_IF_ERROR(Make(name, 0700));
   return OpenSubdirectory(name);
+}
+
+absl::StatusOr<std::unique_ptr<OpenDirectory>>
+OpenDirectory::MakeSharedSubdirectory(const std::string &name) const {
+  RETURN_IF_ERROR(Make(name, 0777));
+  return OpenSharedSubdirectory(name);
 }
 
 absl::Status OpenDirectory::CheckOwner() const {
@@ -288,6 +304,14 @@ absl::Status OpenDirectory::Replace(const std::string &name,
 absl::Status OpenDirectory::Rename(const std::string &from,
                                    const std::string &to) {
   return Explain(file_system_.Rename(At(from), At(to)));
+}
+
+absl::Status OpenDirectory::Link(const std::string &from,
+                                 const std::string &to) {
+  if (::linkat(fd_.get(), from.c_str(), fd_.get(), to.c_str(), 0) == 0) {
+    return absl::OkStatus();
+  }
+  return ErrnoToStatus(errno, absl::StrCat("link ", PathOf(to)));
 }
 
 absl::Status OpenDirectory::Remove(const std::string &name) {

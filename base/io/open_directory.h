@@ -53,6 +53,13 @@ class OpenDirectory {
   absl::StatusOr<std::unique_ptr<OpenDirectory>> MakeSubdirectory(
       const std::string &name) const;
 
+  // The same for directories that several users share: any owner is right, and
+  // a new one has mode 0777 without the umask's bits.
+  absl::StatusOr<std::unique_ptr<OpenDirectory>> OpenSharedSubdirectory(
+      const std::string &name) const;
+  absl::StatusOr<std::unique_ptr<OpenDirectory>> MakeSharedSubdirectory(
+      const std::string &name) const;
+
   std::string PathOf(absl::string_view name) const;
   // FAILED_PRECONDITION: the directory's owner is not trusted.
   absl::Status CheckOwner() const;
@@ -91,6 +98,8 @@ class OpenDirectory {
   // replaced, not followed. A crash may leave NAME.ID.tmp.
   absl::Status Replace(const std::string &name, absl::string_view bytes);
   absl::Status Rename(const std::string &from, const std::string &to);
+  // Gives the file `from` a second name. ALREADY_EXISTS: `to` is in use.
+  absl::Status Link(const std::string &from, const std::string &to);
   absl::Status Remove(const std::string &name);
   absl::StatusOr<std::vector<std::string>> List() const;
   absl::Status Sync();
@@ -99,6 +108,8 @@ class OpenDirectory {
   OpenDirectory(FileSystem &file_system, std::string path, UniqueFd fd);
 
   std::string At(absl::string_view name) const;
+  // Makes a directory; OK if the name is in use.
+  absl::Status Make(const std::string &name, mode_t mode) const;
   // Opens a file that must be kFile, for reading.
   absl::StatusOr<UniqueFd> OpenOwn(const std::string &name) const;
   // With the person's path instead of ours.

@@ -1,6 +1,7 @@
 #include "base/io/open_directory.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -60,6 +61,29 @@ TEST_F(OpenDirectoryTest, StaysTheSameWhenItsPathChanges) {
   ASSERT_TRUE(opened_->Remove("a").ok());
   EXPECT_EQ(Text(Path("a")), "of a person");
   EXPECT_FALSE(fs::exists(root_ + "/moved/a"));
+}
+
+TEST_F(OpenDirectoryTest, ASharedDirectoryIsForOthersTooAndNoLink) {
+  const mode_t mask = ::umask(0022);
+  ASSERT_TRUE(opened_->MakeSharedSubdirectory("shared").ok());
+  ::umask(mask);
+  EXPECT_EQ(opened_->Look("shared")->st_mode & 0777, 0755u);
+  EXPECT_TRUE(opened_->MakeSharedSubdirectory("shared").ok());
+  EXPECT_EQ(opened_->OpenSharedSubdirectory("none").status().code(),
+            absl::StatusCode::kNotFound);
+  fs::create_directory_symlink("shared", Path("link"));
+  EXPECT_EQ(opened_->MakeSharedSubdirectory("link").status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(OpenDirectoryTest, ALinkReplacesNothing) {
+  std::ofstream(Path("a")) << "first";
+  std::ofstream(Path("b")) << "second";
+  EXPECT_EQ(opened_->Link("a", "b").code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Text(Path("b")), "second");
+  ASSERT_TRUE(opened_->Link("a", "c").ok());
+  EXPECT_EQ(Text(Path("c")), "first");
+  EXPECT_EQ(opened_->Link("none", "d").code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(OpenDirectoryTest, FollowsNoLinkInIt) {

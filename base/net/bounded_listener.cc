@@ -24,6 +24,7 @@ namespace {
 
 // Tags of the epoll that are no connection's id, which are positive.
 constexpr uint64_t kStopTag = 0;
+constexpr uint64_t kIntakeTag = uint64_t{1} << 61;
 constexpr uint64_t kListeningTag = uint64_t{1} << 62;
 constexpr int kEventsMax = 64;
 // Accepts in a row, so that connections that have something are handed over
@@ -43,6 +44,14 @@ bool IsLoopback(absl::string_view address_bytes) {
   constexpr absl::string_view kIpv6("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1", 16);
   return address_bytes == kIpv6 ||
          (address_bytes.size() == 4 && address_bytes[0] == 127);
+}
+
+bool Watch(const UniqueFd& epoll, int fd, uint32_t events, uint64_t tag,
+           int operation = EPOLL_CTL_ADD) {
+  epoll_event event = {};
+  event.events = events;
+  event.data.u64 = tag;
+  return epoll_ctl(epoll.get(), operation, fd, &event) == 0;
 }
 
 // As many connections as descriptors allow: each takes two.
@@ -89,12 +98,15 @@ absl::StatusOr<std::unique_ptr<BoundedListener>> BoundedListener::Listen(
   made->address_.host = spec.address.host;
   ASSIGN_OR_RETURN(made->stop_, MakeWaker());
   made->epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  made->intake_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   made->spare_ = OpenSpare();
-  bool watched = made->epoll_.valid() && made->spare_.valid() &&
-                 made->Watch(made->stop_.get(), EPOLLIN, kStopTag);
+  bool watched =
+      made->epoll_.valid() && made->intake_.valid() && made->spare_.valid() &&
+      Watch(made->epoll_, made->stop_.get(), EPOLLIN, kStopTag) &&
+      Watch(made->epoll_, made->intake_.get(), EPOLLIN, kIntakeTag);
   for (size_t i = 0; i < made->listening_.size(); ++i) {
-    watched = watched && made->Watch(made->listening_[i].get(), EPOLLIN,
-                                     kListeningTag + i);
+    watched = watched && Watch(made->intake_, made->listening_[i].get(),
+                               EPOLLIN, kListeningTag + i);
   }
   if (!watched) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -122,6 +134,13 @@ void BoundedListener::Stop() {
   }
   silent_.clear();
   aged_.clear();
+}
+
+void BoundedListener::SetPaused(bool paused) {
+  MutexLock lock(&mutex_);
+  is_paused_ = paused;
+  Watch(epoll_, intake_.get(), paused ? 0 : uint32_t{EPOLLIN}, kIntakeTag,
+        EPOLL_CTL_MOD);
 }
 
 void BoundedListener::Prove(Id id, const std::string& name) {
@@ -192,13 +211,26 @@ void BoundedListener::Loop() {
     for (int i = 0; i < count; ++i) {
       const uint64_t tag = events[i].data.u64;
       if (tag == kStopTag) return;
-      if (tag >= kListeningTag) {
-        AcceptAll(listening_[tag - kListeningTag].get());
-      } else if (events[i].events & (EPOLLHUP | EPOLLERR)) {
-        End(static_cast<Id>(tag));
+      if (tag == kIntakeTag) {
+        TakeIn();
       } else {
-        HandOver(static_cast<Id>(tag));
+        End(static_cast<Id>(tag));
       }
+    }
+  }
+}
+
+void BoundedListener::TakeIn() {
+  epoll_event events[kEventsMax];
+  const int count = epoll_wait(intake_.get(), events, kEventsMax, 0);
+  for (int i = 0; i < count && !is_paused_; ++i) {
+    const uint64_t tag = events[i].data.u64;
+    if (tag >= kListeningTag) {
+      AcceptAll(listening_[tag - kListeningTag].get());
+    } else if (events[i].events & (EPOLLHUP | EPOLLERR)) {
+      End(static_cast<Id>(tag));
+    } else {
+      HandOver(static_cast<Id>(tag));
     }
   }
 }
@@ -243,7 +275,7 @@ void BoundedListener::Accept(UniqueFd fd, const sockaddr_storage& address) {
   MutexLock lock(&mutex_);
   const Places::Added added = places_.Add(is_exempt ? "" : bytes);
   if (added.ended.has_value()) ShutPlace(*added.ended);
-  if (!Watch(fd.get(), EPOLLIN, static_cast<uint64_t>(added.id))) {
+  if (!Watch(intake_, fd.get(), EPOLLIN, static_cast<uint64_t>(added.id))) {
     places_.Remove(added.id);
     return;
   }
@@ -270,8 +302,8 @@ void BoundedListener::HandOver(Id id) {
     UniqueFd copy(fcntl(place.fd.get(), F_DUPFD_CLOEXEC, 0));
     // Only the end of both directions is of interest from now on.
     if (!copy.valid() ||
-        epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, place.fd.get(), nullptr) != 0 ||
-        !Watch(copy.get(), 0, static_cast<uint64_t>(id))) {
+        epoll_ctl(intake_.get(), EPOLL_CTL_DEL, place.fd.get(), nullptr) != 0 ||
+        !Watch(epoll_, copy.get(), 0, static_cast<uint64_t>(id))) {
       ++shut_count_;
       Forget(id);
       return;
@@ -326,16 +358,10 @@ void BoundedListener::Forget(Id id) {
   if (found == open_.end()) return;
   const auto peer = peers_.find(found->second.peer);
   if (peer != peers_.end() && peer->second == id) peers_.erase(peer);
-  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->second.fd.get(), nullptr);
+  const UniqueFd& epoll = found->second.waits ? intake_ : epoll_;
+  epoll_ctl(epoll.get(), EPOLL_CTL_DEL, found->second.fd.get(), nullptr);
   open_.erase(found);
   places_.Remove(id);
-}
-
-bool BoundedListener::Watch(int fd, uint32_t events, uint64_t tag) {
-  epoll_event event = {};
-  event.events = events;
-  event.data.u64 = tag;
-  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 }  // namespace atl::net

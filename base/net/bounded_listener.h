@@ -8,6 +8,8 @@
 //   opens many                 Places (base/net/places.h)
 //   takes all descriptors      a spare one: a connection is accepted and closed
 //                              instead of being left in the queue
+//   opens the next while its   SetPaused: connections stay in the kernel's queue
+//   last one is not done with
 //
 // Loopback and trusted proxies, behind which many peers have one address, are
 // exempt from the bounds of an address.
@@ -23,6 +25,7 @@
 
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -88,6 +91,10 @@ class BoundedListener {
   // Closes the port, and connections that were not handed over. Idempotent.
   void Stop();
 
+  // While paused, the listener accepts no connection and hands none over. It
+  // still sees the ends of others, and closes silent ones in time.
+  void SetPaused(bool paused);
+
   // The peer of a connection has shown that it is `name`. Nothing if the
   // connection is not here any longer.
   void Prove(Id id, const std::string& name);
@@ -123,6 +130,7 @@ class BoundedListener {
   explicit BoundedListener(const Spec& spec);
 
   void Loop();
+  void TakeIn();
   void AcceptAll(int listening);
   void Accept(UniqueFd fd, const sockaddr_storage& address);
   void HandOver(Id id);
@@ -133,13 +141,16 @@ class BoundedListener {
   // Shuts it; the loop then sees its end.
   void ShutPlace(Id id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(Id id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Watch(int fd, uint32_t events, uint64_t tag);
 
   const Spec spec_;
   HostPort address_;
   std::vector<UniqueFd> listening_;
   UniqueFd epoll_;
+  // Epoll of the listening sockets and of silent connections; epoll_ watches it
+  // unless the listener is paused.
+  UniqueFd intake_;
   UniqueFd stop_;  // A waker.
+  std::atomic<bool> is_paused_ = false;  // Set under mutex_.
   UniqueFd spare_;  // The loop's, as log_pace_.
   LogPace log_pace_;
   Serve serve_;

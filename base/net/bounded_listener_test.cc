@@ -42,6 +42,12 @@ class Owner {
     return std::move(served_[taken_++]);
   }
 
+  // All that came so far.
+  size_t count() {
+    MutexLock lock(&mutex_);
+    return served_.size();
+  }
+
  private:
   Mutex mutex_;
   CondVar changed_;
@@ -142,6 +148,39 @@ TEST_F(BoundedListenerTest, AnOwnerMayReportTheEnd) {
   }
   AwaitEnd(client);
   EXPECT_EQ(listener_->count(), 0);
+}
+
+TEST_F(BoundedListenerTest, WhilePausedConnectionsWait) {
+  Start({});
+  const UniqueFd before = DialAndSend();
+  const auto served = owner_.Take();
+  const UniqueFd silent = Dial();
+  AwaitCount(2);
+  listener_->SetPaused(true);
+  EXPECT_EQ(send(silent.get(), "x", 1, MSG_NOSIGNAL), 1);
+  const UniqueFd late = DialAndSend();
+  // The loop still sees the end of one that was handed over.
+  shutdown(served.first.get(), SHUT_RDWR);
+  AwaitCount(1);
+  AwaitEnd(before);
+  EXPECT_EQ(owner_.count(), 1u);
+  listener_->SetPaused(false);
+  owner_.Take();
+  owner_.Take();
+  EXPECT_EQ(listener_->count(), 2);
+}
+
+TEST_F(BoundedListenerTest, APausedListenerClosesWhatIsSilentAndStops) {
+  Start({}, absl::Milliseconds(200));
+  const UniqueFd silent = Dial();
+  while (listener_->count() + listener_->shut_count() == 0) {
+    std::this_thread::yield();
+  }
+  listener_->SetPaused(true);
+  AwaitEnd(silent);
+  const UniqueFd client = DialAndSend();
+  listener_->Stop();
+  AwaitEnd(client);
 }
 
 TEST_F(BoundedListenerTest, ANewConnectionEndsTheOldestStranger) {

@@ -36,6 +36,15 @@ struct FreeAddresses {
 };
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
+std::vector<const addrinfo*> FirstOf(const addrinfo& list) {
+  std::vector<const addrinfo*> first;
+  for (const addrinfo* at = &list;
+       at != nullptr && first.size() < kAddressCountMax; at = at->ai_next) {
+    first.push_back(at);
+  }
+  return first;
+}
+
 std::string Text(const HostPort& address) {
   return JoinHostPort(address.host, address.port);
 }
@@ -287,8 +296,7 @@ absl::StatusOr<std::vector<std::string>> FindAddresses(
     const HostPort& address, const WaitLimits& limits) {
   ASSIGN_OR_RETURN(const Addresses found, Resolve(address, limits));
   std::vector<std::string> texts;
-  for (const addrinfo* at = found.get();
-       at != nullptr && texts.size() < kAddressCountMax; at = at->ai_next) {
+  for (const addrinfo* const at : FirstOf(*found)) {
     char host[NI_MAXHOST];
     if (getnameinfo(at->ai_addr, at->ai_addrlen, host, sizeof(host), nullptr, 0,
                     NI_NUMERICHOST) == 0) {
@@ -301,11 +309,7 @@ absl::StatusOr<std::vector<std::string>> FindAddresses(
 absl::StatusOr<UniqueFd> Dial(const HostPort& address,
                               const WaitLimits& limits) {
   ASSIGN_OR_RETURN(const Addresses found, Resolve(address, limits));
-  std::vector<const addrinfo*> all;
-  for (const addrinfo* at = found.get();
-       at != nullptr && all.size() < kAddressCountMax; at = at->ai_next) {
-    all.push_back(at);
-  }
+  const std::vector<const addrinfo*> all = FirstOf(*found);
   absl::Status last = absl::NotFoundError("the host has no address");
   for (size_t i = 0; i < all.size(); ++i) {
     const absl::Time now = SystemClock().Now();

@@ -134,6 +134,18 @@ absl::Status NoSuchAnswer(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("the server's answer has no ", what));
 }
 
+// The key of an element of a list.
+absl::StatusOr<std::string> GetKey(const XmlElement& list,
+                                   const XmlElement& element) {
+  std::string key = element.GetText("Key");
+  if (list.GetText("EncodingType") != "url") return key;
+  // A form's encoding: a space is "+".
+  std::optional<std::string> decoded =
+      PercentDecode(absl::StrReplaceAll(key, {{"+", " "}}));
+  if (!decoded.has_value()) return NoSuchAnswer("readable key");
+  return *std::move(decoded);
+}
+
 // Credentials whose texts have nothing that a header may not have.
 absl::StatusOr<AwsCredentials> MakeCredentials(std::string id,
                                                std::string secret,
@@ -197,22 +209,31 @@ std::optional<int64_t> ParseContentLength(absl::string_view header) {
   return number;
 }
 
+absl::StatusOr<UploadPage> ParseUploadPage(absl::string_view xml) {
+  ASSIGN_OR_RETURN(const XmlElement root, ParseXml(xml));
+  if (root.name != "ListMultipartUploadsResult") {
+    return NoSuchAnswer("list of uploads");
+  }
+  UploadPage page;
+  for (const XmlElement& element : root.children) {
+    if (element.name != "Upload") continue;
+    IncompleteUpload& upload = page.uploads.emplace_back();
+    upload.id = element.GetText("UploadId");
+    ASSIGN_OR_RETURN(upload.key, GetKey(root, element));
+    if (upload.id.empty()) return NoSuchAnswer("upload id");
+  }
+  page.is_last = root.GetText("IsTruncated") != "true";
+  return page;
+}
+
 absl::StatusOr<ListPage> ParseListPage(absl::string_view xml) {
   ASSIGN_OR_RETURN(const XmlElement root, ParseXml(xml));
   if (root.name != "ListBucketResult") return NoSuchAnswer("list of objects");
-  const bool is_encoded = root.GetText("EncodingType") == "url";
   ListPage page;
   for (const XmlElement& element : root.children) {
     if (element.name != "Contents") continue;
     ObjectInfo info;
-    info.name = element.GetText("Key");
-    if (is_encoded) {
-      // A form's encoding: a space is "+".
-      const std::optional<std::string> key =
-          PercentDecode(absl::StrReplaceAll(info.name, {{"+", " "}}));
-      if (!key.has_value()) return NoSuchAnswer("readable key");
-      info.name = *key;
-    }
+    ASSIGN_OR_RETURN(info.name, GetKey(root, element));
     info.etag = element.GetText("ETag");
     if (!ParseNumber(element.GetText("Size"), &info.size_bytes)) {
       return NoSuchAnswer("size of an object");

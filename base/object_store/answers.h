@@ -54,6 +54,17 @@ absl::StatusOr<ListPage> ParseListPage(absl::string_view xml);
 // The id in an InitiateMultipartUpload answer.
 absl::StatusOr<std::string> ParseUploadId(absl::string_view xml);
 
+struct IncompleteUpload {
+  std::string key;
+  std::string id;
+};
+struct UploadPage {
+  std::vector<IncompleteUpload> uploads;
+  bool is_last = true;
+};
+// A ListMultipartUploads answer.
+absl::StatusOr<UploadPage> ParseUploadPage(absl::string_view xml);
+
 // The answer of CompleteMultipartUpload: S3 sends 200 before it knows the
 // result. An error in it is as ToStatus makes of an answer with the code that
 // belongs to it, UNAVAILABLE if that is not known.

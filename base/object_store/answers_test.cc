@@ -168,6 +168,24 @@ TEST(AnswersTest, AListThatCannotGoOnIsRefused) {
   EXPECT_EQ(ParseListPage("<html/>").status().code(), Code::kDataLoss);
 }
 
+TEST(AnswersTest, IncompleteUploadsHaveAKeyAndAnId) {
+  const auto page = ParseUploadPage(
+      "<ListMultipartUploadsResult><EncodingType>url</EncodingType>"
+      "<IsTruncated>true</IsTruncated><Upload><Key>a+b%2Fc</Key>"
+      "<UploadId>1</UploadId></Upload></ListMultipartUploadsResult>");
+  ASSERT_TRUE(page.ok()) << page.status();
+  ASSERT_EQ(page->uploads.size(), 1u);
+  EXPECT_EQ(page->uploads[0].key, "a b/c");
+  EXPECT_EQ(page->uploads[0].id, "1");
+  EXPECT_FALSE(page->is_last);
+  for (const char* text :
+       {"", "<html/>",
+        "<ListMultipartUploadsResult><Upload><Key>a</Key></Upload>"
+        "</ListMultipartUploadsResult>"}) {
+    EXPECT_EQ(ParseUploadPage(text).status().code(), Code::kDataLoss) << text;
+  }
+}
+
 TEST(AnswersTest, ACompleteAnswerMayHoldAnError) {
   const auto check = [](const std::string& body) {
     return CheckCompleted({200, {}, body}, "POST url", kNow).code();
@@ -247,6 +265,7 @@ TEST(AnswersTest, AnyBytesAreParsedWithoutACrash) {
   for (int i = 0; i < 20'000; ++i) {
     const std::string text = mutator.Changed(seeds);
     list_count += ParseListPage(text).ok();
+    ParseUploadPage(text).status().IgnoreError();
     ParseUploadId(text).status().IgnoreError();
     ParseStsCredentials(text).status().IgnoreError();
     ParseContainerCredentials(text).status().IgnoreError();

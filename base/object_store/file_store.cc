@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -15,8 +16,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/io/files.h"
+#include "base/io/open_directory.h"
 #include "base/io/unique_fd.h"
 #include "base/object_store/object_url.h"
 #include "base/random_id/random_id.h"
@@ -29,13 +32,25 @@ namespace {
 constexpr int64_t kPieceBytes = 256 << 10;
 constexpr char kHiddenBegin[] = ".atoll-";
 
-// The hidden file that becomes a file of `directory`.
-std::string MakeHiddenPath(absl::string_view directory) {
-  return JoinObjectName(directory, absl::StrCat(kHiddenBegin, RandomId()));
+// Bytes of an object's name in its hidden file's.
+constexpr size_t kHiddenNameBytesMax = 180;
+
+// The hidden file that becomes the file `name`.
+std::string MakeHiddenName(absl::string_view name) {
+  return absl::StrCat(kHiddenBegin, RandomId(), "-",
+                      name.substr(0, kHiddenNameBytesMax));
 }
 
-bool IsHidden(absl::string_view file_name) {
-  return absl::ConsumePrefix(&file_name, kHiddenBegin) && IsRandomId(file_name);
+// The beginning of the name that a hidden file is made for; nullopt for other
+// files.
+std::optional<absl::string_view> ParseHiddenName(
+    absl::string_view file_name) {
+  if (!absl::ConsumePrefix(&file_name, kHiddenBegin)) return std::nullopt;
+  const size_t end = std::min(file_name.size(), file_name.find('-'));
+  if (!IsRandomId(file_name.substr(0, end))) return std::nullopt;
+  file_name.remove_prefix(end);
+  absl::ConsumePrefix(&file_name, "-");
+  return file_name;
 }
 
 std::string MakeEtag(const struct stat& status) {
@@ -52,29 +67,70 @@ absl::Status Replaced(const std::string& path) {
       path, " was replaced or changed; read it again from its beginning"));
 }
 
+// Where a file lies. No link below the store's directory is followed.
+struct FilePlace {
+  std::unique_ptr<OpenDirectory> directory;
+  std::string name;
+  // Other directories that got a new name, innermost first.
+  std::vector<std::unique_ptr<OpenDirectory>> parents;
+  std::vector<std::string> root_parents;
+};
+
+// Finds the place of `name` below `path`; of `path` itself if it is empty.
+// `makes`: makes missing directories, else they are NOT_FOUND.
+absl::StatusOr<FilePlace> FindPlace(FileSystem& files, const std::string& path,
+                                    absl::string_view name, bool makes) {
+  FilePlace place;
+  std::string root = path;
+  std::vector<std::string> parts = absl::StrSplit(name, '/');
+  if (name.empty()) {
+    root = ParentDirectory(path);
+    parts = {path.substr(path.rfind('/') + 1)};
+  }
+  place.name = std::move(parts.back());
+  parts.pop_back();
+  if (makes) {
+    for (std::string made = root; !files.Exists(made);) {
+      made = ParentDirectory(made);
+      place.root_parents.push_back(made);
+    }
+    if (!place.root_parents.empty()) {
+      RETURN_IF_ERROR(files.CreateDirectories(root));
+    }
+  }
+  ASSIGN_OR_RETURN(place.directory, OpenDirectory::Open(files, root));
+  for (const std::string& part : parts) {
+    ASSIGN_OR_RETURN(const NameUse use, place.directory->FindUse(part));
+    std::unique_ptr<OpenDirectory> parent = std::move(place.directory);
+    ASSIGN_OR_RETURN(place.directory,
+                     makes ? parent->MakeSharedSubdirectory(part)
+                           : parent->OpenSharedSubdirectory(part));
+    if (use == NameUse::kFree) {
+      place.parents.insert(place.parents.begin(), std::move(parent));
+    }
+  }
+  return place;
+}
+
 // The file that a writer fills, until it gets its name.
 class FileWriter : public ObjectWriter {
  public:
-  FileWriter(FileSystem& files, std::string path, WriteMode mode)
-      : files_(files), path_(std::move(path)), mode_(mode) {}
+  FileWriter(FileSystem& files, FilePlace place, WriteMode mode)
+      : files_(files),
+        place_(std::move(place)),
+        mode_(mode),
+        hidden_name_(MakeHiddenName(place_.name)) {}
 
   ~FileWriter() override {
     if (file_ == nullptr) return;
     file_.reset();
-    files_.Remove(hidden_path_).IgnoreError();
+    place_.directory->Remove(hidden_name_).IgnoreError();
   }
 
   absl::Status Start() {
-    const std::string directory = ParentDirectory(path_);
-    to_sync_ = {directory};
-    for (std::string made = directory; !files_.Exists(made);) {
-      made = ParentDirectory(made);
-      to_sync_.push_back(made);
-    }
-    RETURN_IF_ERROR(files_.CreateDirectories(directory));
-    if (mode_ == WriteMode::kCreate && files_.Exists(path_)) return Exists();
-    hidden_path_ = MakeHiddenPath(directory);
-    ASSIGN_OR_RETURN(file_, files_.OpenForWrite(hidden_path_));
+    ASSIGN_OR_RETURN(const NameUse use, place_.directory->FindUse(place_.name));
+    if (mode_ == WriteMode::kCreate && use != NameUse::kFree) return Exists();
+    ASSIGN_OR_RETURN(file_, place_.directory->Create(hidden_name_));
     return absl::OkStatus();
   }
 
@@ -85,35 +141,48 @@ class FileWriter : public ObjectWriter {
   }
 
   absl::Status Commit() override {
+    OpenDirectory& directory = *place_.directory;
     RETURN_IF_ERROR(file_->Sync());
     if (mode_ == WriteMode::kCreate) {
-      // Unlike rename, link never replaces.
-      if (link(hidden_path_.c_str(), path_.c_str()) != 0) {
-        if (errno == EEXIST) return Exists();
-        return ErrnoToStatus(errno, absl::StrCat("link ", path_));
-      }
-      RETURN_IF_ERROR(files_.Remove(hidden_path_));
+      // Unlike a rename, a link never replaces.
+      const absl::Status linked = directory.Link(hidden_name_, place_.name);
+      if (absl::IsAlreadyExists(linked) && !IsOurs()) return Exists();
+      if (!absl::IsAlreadyExists(linked)) RETURN_IF_ERROR(linked);
+      RETURN_IF_ERROR(directory.Remove(hidden_name_));
     } else {
-      RETURN_IF_ERROR(files_.Rename(hidden_path_, path_));
+      RETURN_IF_ERROR(directory.Rename(hidden_name_, place_.name));
     }
     file_.reset();
-    for (const std::string& directory : to_sync_) {
-      RETURN_IF_ERROR(files_.SyncDirectory(directory));
+    RETURN_IF_ERROR(directory.Sync());
+    for (const std::unique_ptr<OpenDirectory>& parent : place_.parents) {
+      RETURN_IF_ERROR(parent->Sync());
+    }
+    for (const std::string& parent : place_.root_parents) {
+      RETURN_IF_ERROR(files_.SyncDirectory(parent));
     }
     return absl::OkStatus();
   }
 
  private:
+  // True if the name is the hidden file's: over NFS a repeated link fails
+  // although an earlier one, whose answer was lost, has made it.
+  bool IsOurs() const {
+    const auto hidden = place_.directory->Look(hidden_name_);
+    const auto named = place_.directory->Look(place_.name);
+    return hidden.has_value() && named.has_value() &&
+           hidden->st_dev == named->st_dev && hidden->st_ino == named->st_ino;
+  }
+
   absl::Status Exists() const {
     return absl::AlreadyExistsError(
-        absl::StrCat(path_, " exists; choose another name"));
+        absl::StrCat(place_.directory->PathOf(place_.name),
+                     " exists; choose another name"));
   }
 
   FileSystem& files_;
-  const std::string path_;
+  FilePlace place_;
   const WriteMode mode_;
-  std::vector<std::string> to_sync_;  // Directories that get a new name.
-  std::string hidden_path_;
+  const std::string hidden_name_;
   std::unique_ptr<RandomAccessFile> file_;  // Null once it has its name.
   int64_t size_bytes_ = 0;
 };
@@ -147,7 +216,7 @@ class FileStore : public ObjectStore {
       struct stat status = {};
       if (lstat(files->path().c_str(), &status) != 0 ||
           !S_ISREG(status.st_mode) ||
-          IsHidden(files->path().filename().string())) {
+          ParseHiddenName(files->path().filename().string())) {
         continue;  // Also a file that was removed meanwhile.
       }
       if (static_cast<int64_t>(found.size()) >= count_max) {
@@ -202,10 +271,48 @@ class FileStore : public ObjectStore {
   absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(absl::string_view name,
                                                       WriteMode mode) override {
     RETURN_IF_ERROR(CheckRelativeName(name));
-    auto writer =
-        std::make_unique<FileWriter>(files_, JoinObjectName(path_, name), mode);
+    ASSIGN_OR_RETURN(FilePlace place,
+                     FindPlace(files_, path_, name, /*makes=*/true));
+    auto writer = std::make_unique<FileWriter>(files_, std::move(place), mode);
     RETURN_IF_ERROR(writer->Start());
     return writer;
+  }
+
+  absl::Status Remove(absl::string_view name) override {
+    RETURN_IF_ERROR(CheckRelativeName(name));
+    const absl::StatusOr<FilePlace> place =
+        FindPlace(files_, path_, name, /*makes=*/false);
+    if (absl::IsNotFound(place.status())) return absl::OkStatus();
+    RETURN_IF_ERROR(place.status());
+    ASSIGN_OR_RETURN(const NameUse use, place->directory->FindUse(place->name));
+    if (use == NameUse::kFree) return absl::OkStatus();
+    if (use == NameUse::kOther) return NoFile(GetUrl(name));
+    RETURN_IF_ERROR(place->directory->Remove(place->name));
+    return place->directory->Sync();
+  }
+
+  absl::Status RemoveUnfinished(absl::string_view prefix) override {
+    // A name in the prefix's directory, perhaps empty.
+    const size_t slash = prefix.rfind('/');
+    const absl::string_view begin =
+        prefix.substr(slash == absl::string_view::npos ? 0 : slash + 1);
+    RETURN_IF_ERROR(CheckRelativeName(
+        prefix.substr(0, slash == absl::string_view::npos ? 0 : slash)));
+    const absl::StatusOr<FilePlace> place = FindPlace(
+        files_, path_, begin.empty() ? absl::StrCat(prefix, "x") : prefix,
+        /*makes=*/false);
+    if (absl::IsNotFound(place.status())) return absl::OkStatus();
+    RETURN_IF_ERROR(place.status());
+    ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                     place->directory->List());
+    for (const std::string& name : names) {
+      const std::optional<absl::string_view> hidden = ParseHiddenName(name);
+      if (!hidden.has_value() || !absl::StartsWith(*hidden, begin)) continue;
+      ASSIGN_OR_RETURN(const NameUse use, place->directory->FindUse(name));
+      if (use != NameUse::kFile) continue;  // Not a file of this user.
+      RETURN_IF_ERROR(place->directory->Remove(name));
+    }
+    return absl::OkStatus();
   }
 
   std::string GetUrl(absl::string_view name) const override {

@@ -1,6 +1,7 @@
 // Objects that are files below a directory, or one file. Bytes are written to a
 // hidden file in the same directory, synced, and given their name at Commit.
-// Reading follows symbolic links, List does not. Thread-compatible.
+// Reading follows symbolic links. List, writing and removing follow none below
+// the store's directory. Thread-compatible.
 
 #pragma once
 

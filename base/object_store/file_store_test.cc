@@ -69,7 +69,7 @@ class FullFileSystem : public ForwardingFileSystem {
     return std::make_unique<FullFile>(*std::move(file), room_bytes);
   }
   absl::Status SyncDirectory(const std::string& path) override {
-    synced.push_back(path);
+    synced.push_back(std::filesystem::canonical(path));
     return ForwardingFileSystem::SyncDirectory(path);
   }
 
@@ -80,7 +80,9 @@ class FullFileSystem : public ForwardingFileSystem {
 class FileStoreTest : public ::testing::Test {
  protected:
   FileStoreTest()
-      : root_(JoinObjectName(::testing::TempDir(), RandomId())),
+      : root_(JoinObjectName(
+            std::filesystem::canonical(::testing::TempDir()).string(),
+            RandomId())),
         store_(MakeFileStore(root_, files_)) {}
   ~FileStoreTest() override { std::filesystem::remove_all(root_); }
 
@@ -235,6 +237,69 @@ TEST_F(FileStoreTest, OfTwoConcurrentCreatesOneWins) {
   first->reset();
   EXPECT_EQ(*Get("a"), "second");
   EXPECT_EQ(CountFiles(), 1);
+}
+
+TEST_F(FileStoreTest, NoLinkBelowTheDirectoryIsFollowedToWriteOrToRemove) {
+  ASSERT_TRUE(Put("a/b", "x").ok());
+  std::filesystem::create_directory_symlink(root_ + "/a", root_ + "/link");
+  std::filesystem::create_symlink(root_ + "/a/b", root_ + "/file");
+  EXPECT_EQ(Put("link/c", "y").code(), Code::kFailedPrecondition);
+  EXPECT_EQ(Put("link/b", "y").code(), Code::kFailedPrecondition);
+  EXPECT_EQ(store_->Remove("link/b").code(), Code::kFailedPrecondition);
+  EXPECT_EQ(Put("file", "y", WriteMode::kCreate).code(), Code::kAlreadyExists);
+  EXPECT_EQ(store_->Remove("file").code(), Code::kNotFound);
+  EXPECT_EQ(*Get("a/b"), "x");
+  // The URL's own directory may be a link.
+  const auto linked = MakeFileStore(root_ + "/link", files_);
+  EXPECT_TRUE(PutObject(*linked, "c", "y", WriteMode::kCreate).ok());
+  EXPECT_EQ(*Get("a/c"), "y");
+}
+
+TEST_F(FileStoreTest, RemovesAFileAndNothingElse) {
+  ASSERT_TRUE(Put("a/b", "x").ok());
+  ASSERT_TRUE(Put("a/c", "x").ok());
+  files_.synced.clear();
+  EXPECT_TRUE(store_->Remove("a/b").ok());
+  EXPECT_THAT(files_.synced, ElementsAre(root_ + "/a"));
+  EXPECT_THAT(ListNames(""), ElementsAre("a/c"));
+  for (const char* name : {"a/b", "a/none", "none/b"}) {
+    EXPECT_TRUE(store_->Remove(name).ok()) << name;
+  }
+  EXPECT_EQ(store_->Remove("a").code(), Code::kNotFound);
+  EXPECT_EQ(store_->Remove("../a").code(), Code::kInvalidArgument);
+}
+
+TEST_F(FileStoreTest, RemovesOnlyTheLeftoversOfThePrefix) {
+  ASSERT_TRUE(Put("a/shard-1-x", "x").ok());
+  std::vector<std::unique_ptr<ObjectWriter>> writers;
+  for (const char* name : {"a/shard-1-y", "a/shard-11-y", "a/other"}) {
+    auto writer = store_->Write(name, WriteMode::kCreate);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    writers.push_back(*std::move(writer));
+  }
+  const std::string mine = root_ + "/a/.atoll-of-a-person-shard-1-";
+  std::filesystem::copy_file(root_ + "/a/shard-1-x", mine);
+  EXPECT_EQ(CountFiles(), 5);
+  EXPECT_TRUE(store_->RemoveUnfinished("a/shard-1-").ok());
+  EXPECT_EQ(CountFiles(), 4);
+  EXPECT_TRUE(writers[1]->Commit().ok());
+  EXPECT_TRUE(store_->RemoveUnfinished("a/").ok());
+  EXPECT_EQ(CountFiles(), 3);
+  EXPECT_TRUE(std::filesystem::exists(mine));
+  EXPECT_EQ(writers[2]->Commit().code(), Code::kNotFound);
+  EXPECT_TRUE(store_->RemoveUnfinished("none/").ok());
+  EXPECT_EQ(store_->RemoveUnfinished("../").code(), Code::kInvalidArgument);
+}
+
+TEST_F(FileStoreTest, PutsAndGetsWholeObjects) {
+  ASSERT_TRUE(PutObject(*store_, "a", "0123", WriteMode::kCreate).ok());
+  EXPECT_EQ(*GetObject(*store_, "a", 4), "0123");
+  EXPECT_EQ(GetObject(*store_, "a", 3).status().code(),
+            Code::kResourceExhausted);
+  EXPECT_EQ(PutObject(*store_, "a", "x", WriteMode::kCreate).code(),
+            Code::kAlreadyExists);
+  EXPECT_TRUE(CheckCreatesOnce(*store_, "probe").ok());
+  EXPECT_THAT(ListNames(""), ElementsAre("a"));
 }
 
 TEST_F(FileStoreTest, AFullDiskIsReportedAndNothingIsLeft) {

@@ -115,9 +115,33 @@ class ObjectStore {
   virtual absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(
       absl::string_view name, WriteMode mode) = 0;
 
+  // Removes an object, durably; OK if there is none. Directories stay.
+  virtual absl::Status Remove(absl::string_view name);
+
+  // Removes the bytes that killed writers of names with this prefix left. Such
+  // a writer that lives fails. Incomplete uploads that the server does not list
+  // stay.
+  virtual absl::Status RemoveUnfinished(absl::string_view prefix);
+
   // The URL of `name`, without a query: for messages.
   virtual std::string GetUrl(absl::string_view name) const = 0;
 };
+
+// Writes a whole object. Tries again if another writer of the name finished
+// meanwhile. Errors as Write's, Append's and Commit's.
+absl::Status PutObject(ObjectStore& store, absl::string_view name,
+                       absl::string_view bytes, WriteMode mode);
+
+// Reads a whole object. RESOURCE_EXHAUSTED: it has more than `bytes_max` bytes.
+absl::StatusOr<std::string> GetObject(ObjectStore& store,
+                                      absl::string_view name,
+                                      int64_t bytes_max);
+
+// Proves, by two writes of the unused name `probe`, that kCreate never replaces
+// an object. Removes the probe.
+//
+// FAILED_PRECONDITION: it does: the server ignores `If-None-Match`.
+absl::Status CheckCreatesOnce(ObjectStore& store, absl::string_view probe);
 
 // SHA-256 over the bytes of `range`, without holding them. Errors as Read's.
 absl::StatusOr<codec::Sha256Digest> HashObject(ObjectStore& store,

@@ -39,18 +39,18 @@ absl::Status Retrier::Run(absl::FunctionRef<absl::Status()> attempt,
           status, absl::StrCat("gave up after ", attempt_count, " attempts in ",
                                absl::ToInt64Seconds(spent), " s"));
     }
-    RETURN_IF_ERROR(Sleep(delay));
+    RETURN_IF_ERROR(Sleep(waiting_, delay));
   }
 }
 
-absl::Status Retrier::Sleep(absl::Duration delay) {
+absl::Status Sleep(const Waiting& waiting, absl::Duration delay) {
   while (delay > absl::ZeroDuration()) {
-    if (waiting_.cancelled && waiting_.cancelled()) {
-      return absl::CancelledError("cancelled while waiting to try again");
+    if (waiting.cancelled && waiting.cancelled()) {
+      return absl::CancelledError("cancelled while waiting");
     }
     const absl::Duration nap = std::min(delay, kNapMax);
-    if (waiting_.sleep) {
-      waiting_.sleep(nap);
+    if (waiting.sleep) {
+      waiting.sleep(nap);
     } else {
       absl::SleepFor(nap);
     }

@@ -32,6 +32,9 @@ struct Waiting {
   std::function<bool()> cancelled;
 };
 
+// Sleeps for `delay`, or less if `waiting` is cancelled: CANCELLED.
+absl::Status Sleep(const Waiting& waiting, absl::Duration delay);
+
 class Retrier {
  public:
   // Progress of this many bytes starts the budget anew.
@@ -51,8 +54,6 @@ class Retrier {
       absl::FunctionRef<int64_t()> progress = [] { return 0; });
 
  private:
-  absl::Status Sleep(absl::Duration delay);
-
   const RetryBudget budget_;
   const Waiting waiting_;
   uint64_t seed_;

@@ -17,6 +17,8 @@ namespace {
 constexpr size_t kPartCountMax = 10'000;
 // Pages without an object, one after the other.
 constexpr int kEmptyPageCountMax = 100;
+// Pages of incomplete uploads that one call aborts.
+constexpr int kUploadPageCountMax = 100;
 // Names the writer of an object. A repeated request fails if the first one
 // succeeded unnoticed: this tells whether the object is ours.
 constexpr char kWriteIdHeader[] = "x-amz-meta-atoll-write-id";
@@ -238,11 +240,57 @@ class S3Store : public ObjectStore {
     return std::make_unique<S3Writer>(*session_, key, mode, part_bytes_);
   }
 
+  absl::Status Remove(absl::string_view name) override {
+    ASSIGN_OR_RETURN(const std::string key, GetKey(name));
+    return OkIfMissing(session_->Send({.method = "DELETE", .key = key}));
+  }
+
+  absl::Status RemoveUnfinished(absl::string_view prefix) override {
+    ASSIGN_OR_RETURN(const std::string key, GetKey(prefix));
+    for (int i = 0; i < kUploadPageCountMax; ++i) {
+      UploadPage page;
+      RETURN_IF_ERROR(session_
+                          ->Send({.method = "GET",
+                                  .query = {{"uploads", ""},
+                                            {"encoding-type", "url"},
+                                            {"prefix", key}}},
+                                 [&page](const HttpAnswer& answer) {
+                                   return Parse(answer, page);
+                                 })
+                          .status());
+      for (const IncompleteUpload& upload : page.uploads) {
+        if (!absl::StartsWith(upload.key, key)) {
+          return Senseless(prefix, "lists uploads with another prefix");
+        }
+        RETURN_IF_ERROR(
+            OkIfMissing(session_->Send({.method = "DELETE",
+                                        .key = upload.key,
+                                        .query = {{"uploadId", upload.id}}})));
+      }
+      // Those of a page are gone, so the next page is the first one.
+      if (page.is_last || page.uploads.empty()) return absl::OkStatus();
+    }
+    return absl::ResourceExhaustedError(absl::StrCat(
+        GetUrl(prefix), ": more than ", kUploadPageCountMax,
+        " pages of incomplete uploads; try again, or give the bucket a "
+        "lifecycle rule that aborts incomplete uploads"));
+  }
+
   std::string GetUrl(absl::string_view name) const override {
     return session_->GetUrl(JoinObjectName(prefix_, name));
   }
 
  private:
+  static absl::Status OkIfMissing(const absl::StatusOr<HttpAnswer>& answer) {
+    return absl::IsNotFound(answer.status()) ? absl::OkStatus()
+                                             : answer.status();
+  }
+
+  static absl::Status Parse(const HttpAnswer& answer, UploadPage& page) {
+    ASSIGN_OR_RETURN(page, ParseUploadPage(answer.body));
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<std::string> GetKey(absl::string_view name) const {
     std::string key = JoinObjectName(prefix_, name);
     if (!key.empty() && key.size() <= 1024) return key;

@@ -2,8 +2,9 @@
 //
 // A writer holds one part in memory. An object of at most one part is one PUT,
 // a longer one a multipart upload, which the writer's end aborts if it was not
-// committed. A killed process leaves its parts: give the bucket a lifecycle
-// rule that aborts incomplete uploads.
+// committed. A killed process leaves its parts. RemoveUnfinished aborts uploads
+// that the server lists; for the others give the bucket a lifecycle rule that
+// aborts incomplete uploads.
 
 #pragma once
 

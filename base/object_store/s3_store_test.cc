@@ -369,6 +369,62 @@ TEST_F(S3StoreTest, ALostAnswerIsNoConflictWithItself) {
   EXPECT_EQ(s3_.Get("run/a b/long"), std::string(2500, 'y'));
 }
 
+TEST_F(S3StoreTest, ARemovedObjectIsGone) {
+  ASSERT_TRUE(Put("x", "x").ok());
+  LoseNext("DELETE", "/x");
+  EXPECT_TRUE(store().Remove("x").ok());
+  EXPECT_EQ(s3_.Get("run/a b/x"), std::nullopt);
+  FailNext(1, "DELETE", "/x", 404);
+  EXPECT_TRUE(store().Remove("x").ok());
+  FailNext(1, "DELETE", "/x", 403);
+  EXPECT_THAT(std::string(store().Remove("x").message()),
+              HasSubstr("s3://bucket/run/a b/x"));
+}
+
+TEST_F(S3StoreTest, AbortsTheUploadsThatKilledWritersLeft) {
+  std::vector<std::unique_ptr<ObjectWriter>> writers;
+  for (const char* name : {"p-1", "p-2", "p-3", "p-3", "q"}) {
+    auto writer = store().Write(name, WriteMode::kReplace);
+    ASSERT_TRUE(writer.ok());
+    ASSERT_TRUE((*writer)->Append(std::string(2 * kPartBytes, 'x')).ok());
+    writers.push_back(*std::move(writer));
+  }
+  ASSERT_EQ(s3_.upload_count(), 5);
+  EXPECT_TRUE(store().RemoveUnfinished("p-").ok());
+  EXPECT_EQ(s3_.upload_count(), 1);
+  EXPECT_TRUE(writers[4]->Commit().ok());
+  EXPECT_EQ(writers[0]->Commit().code(), Code::kNotFound);
+  s3_.SetFault([](const ServerRequest&) {
+    return ServerAnswer{200, {}, "<ListBucketResult/>"};
+  });
+  EXPECT_EQ(store().RemoveUnfinished("p-").code(), Code::kDataLoss);
+}
+
+TEST_F(S3StoreTest, AConflictOfSmallObjectsIsTriedAgain) {
+  FailNext(2, "PUT", "/x", 409);
+  EXPECT_TRUE(PutObject(store(), "x", "hello", WriteMode::kCreate).ok());
+  EXPECT_EQ(s3_.Get("run/a b/x"), "hello");
+  EXPECT_EQ(store().Stat("x")->sha256,
+            codec::ToHex(codec::ComputeSha256("hello")));
+  FailNext(1000, "PUT", "/y", 409);
+  EXPECT_EQ(PutObject(store(), "y", "hello", WriteMode::kCreate).code(),
+            Code::kAborted);
+}
+
+TEST_F(S3StoreTest, AServerThatIgnoresTheConditionIsFoundOut) {
+  EXPECT_TRUE(CheckCreatesOnce(store(), "probe").ok());
+  EXPECT_EQ(s3_.Get("run/a b/probe"), std::nullopt);
+  FakeS3 old(clock_, {.ignores_if_none_match = true});
+  variables_["AWS_ENDPOINT_URL"] = old.origin();
+  const auto store = MakeS3Store("run", MakeSession(), kPartBytes);
+  const absl::Status status = CheckCreatesOnce(*store, "probe");
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("s3://bucket/run/probe"),
+                    HasSubstr("If-None-Match")));
+  EXPECT_EQ(old.Get("run/probe"), std::nullopt);
+}
+
 // --- Faults and refusals
 // -------------------------------------------------------
 

@@ -19,7 +19,7 @@ namespace {
 using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::ServerRpcInfo;
 
-constexpr absl::Duration kLookAtFilesEvery = absl::Seconds(1);
+constexpr absl::Duration kLookInterval = absl::Seconds(1);
 
 }  // namespace
 
@@ -131,7 +131,7 @@ class CallGuard::Factory
 CallGuard::CallGuard(std::shared_ptr<net::BoundedListener> listener,
                      std::shared_ptr<CallerCheck> check)
     : listener_(std::move(listener)), check_(std::move(check)) {
-  if (check_ != nullptr) looks_ = std::thread([this] { Look(); });
+  looks_ = std::thread([this] { Look(); });
 }
 
 CallGuard::~CallGuard() {
@@ -140,7 +140,7 @@ CallGuard::~CallGuard() {
     is_ending_ = true;
   }
   ending_.SignalAll();
-  if (looks_.joinable()) looks_.join();
+  looks_.join();
 }
 
 absl::StatusOr<std::unique_ptr<grpc::Service>> CallGuard::Guard(
@@ -167,15 +167,27 @@ std::unique_ptr<grpc::ContextAllocator> CallGuard::MakeContexts() {
 }
 
 void CallGuard::Wait(const grpc::ServerContextBase& call) {
-  bool is_urgent = false;
+  const absl::Time now = SystemClock().Now();
+  bool begins_pause = false, looks = false, is_urgent = false;
   {
     MutexLock lock(&mutex_);
     calls_[&call] = State();
     const int excess = ++waiting_count_ - kWaitingMax;
-    if (excess <= 0 || excess % kLookEvery != 1) return;
+    if (excess <= 0) return;
+    begins_pause = !is_paused_ && now >= pause_time_;
+    if (begins_pause) {
+      is_paused_ = true;
+      pause_time_ = now;
+    }
+    looks = excess % kLookEvery == 1 && now >= look_time_ + kLookApart;
+    if (looks) look_time_ = now;
     is_urgent = waiting_count_ > kWaitingUrgent;
   }
-  const absl::Time now = SystemClock().Now();
+  if (begins_pause) TellListener();
+  if (looks) ShutFlood(now, is_urgent);
+}
+
+void CallGuard::ShutFlood(absl::Time now, bool is_urgent) {
   std::string key = quota_.FindAbusive(now);
   if (key.empty() && is_urgent) key = quota_.FindBusiest(now);
   if (!key.empty()) Shut(key, absl::BytesToHexString(key.substr(0, 8)));
@@ -185,21 +197,47 @@ void CallGuard::Wait(const grpc::ServerContextBase& call) {
 }
 
 void CallGuard::Start(const grpc::ServerContextBase& call, State state) {
-  MutexLock lock(&mutex_);
-  const auto found = calls_.find(&call);
-  // A synchronous method's call never waits here; TLS listeners have no such.
-  if (found == calls_.end()) return;
-  if (found->second.waits) --waiting_count_;
-  found->second = std::move(state);
+  bool ends_pause = false;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = calls_.find(&call);
+    // A synchronous method's call never waits here; TLS listeners have no such.
+    if (found == calls_.end()) return;
+    ends_pause = found->second.waits && NoteStarted();
+    found->second = std::move(state);
+  }
+  if (ends_pause) TellListener();
 }
 
 bool CallGuard::End(const grpc::ServerContextBase& call) {
-  MutexLock lock(&mutex_);
-  const auto found = calls_.find(&call);
-  if (found == calls_.end()) return false;
-  if (found->second.waits) --waiting_count_;
-  calls_.erase(found);
+  bool ends_pause = false;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = calls_.find(&call);
+    if (found == calls_.end()) return false;
+    ends_pause = found->second.waits && NoteStarted();
+    calls_.erase(found);
+  }
+  if (ends_pause) TellListener();
   return true;
+}
+
+bool CallGuard::NoteStarted() {
+  --waiting_count_;
+  if (!is_paused_ || waiting_count_ > kWaitingFew) return false;
+  is_paused_ = false;
+  pause_time_ = absl::InfinitePast();
+  return true;
+}
+
+void CallGuard::TellListener() {
+  MutexLock tell_lock(&tell_mutex_);
+  bool is_paused = false;
+  {
+    MutexLock lock(&mutex_);
+    is_paused = is_paused_;
+  }
+  listener_->SetPaused(is_paused);
 }
 
 void CallGuard::Shut(const std::string& key, const std::string& name) {
@@ -218,17 +256,31 @@ void CallGuard::Shut(const std::string& key, const std::string& name) {
 void CallGuard::Look() {
   std::shared_ptr<const TlsMaterial> seen;
   for (;;) {
-    std::shared_ptr<const TlsMaterial> material = check_->Refresh();
-    if (material != seen) ShutThoseThatNoLongerCount();
-    seen = std::move(material);
+    if (check_ != nullptr) {
+      std::shared_ptr<const TlsMaterial> material = check_->Refresh();
+      if (material != seen) ShutThoseThatNoLongerCount();
+      seen = std::move(material);
+    }
+    EndLongPause();
     MutexLock lock(&mutex_);
-    if (ending_.AwaitWithTimeout(&mutex_, kLookAtFilesEvery, [this] {
+    if (ending_.AwaitWithTimeout(&mutex_, kLookInterval, [this] {
           mutex_.AssertHeld();
           return is_ending_;
         })) {
       return;
     }
   }
+}
+
+void CallGuard::EndLongPause() {
+  const absl::Time now = SystemClock().Now();
+  {
+    MutexLock lock(&mutex_);
+    if (!is_paused_ || now < pause_time_ + kPauseMax) return;
+    is_paused_ = false;
+    pause_time_ = now + kPauseApart;
+  }
+  TellListener();
 }
 
 // A call that is not open here yet is checked by the new files.

@@ -10,6 +10,9 @@
 //
 // In plaintext there is nothing to check: every caller is an operator.
 //
+// While many calls wait for a thread, the listener is paused: a peer that dials
+// again for each connection that is shut would only add to them.
+//
 // Looks once a second whether the TLS files have changed. Then connections with
 // an open call of a certificate that no longer counts are shut.
 //
@@ -27,6 +30,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "base/net/bounded_listener.h"
 #include "base/obs/log_pace.h"
 #include "base/rpc/call_quota.h"
@@ -75,11 +79,23 @@ class CallGuard {
   // without a bound, and each takes memory.
   static constexpr int kWaitingMax = 256;
   static constexpr int kLookEvery = 64;
+  // A pause ends when so few wait. No peer can make it last: it also ends after
+  // kPauseMax, and the next one begins kPauseApart later at the earliest.
+  static constexpr int kWaitingFew = 64;
+  static constexpr absl::Duration kPauseMax = absl::Seconds(2);
+  static constexpr absl::Duration kPauseApart = absl::Milliseconds(100);
+  // A look takes time for each certificate and connection.
+  static constexpr absl::Duration kLookApart = absl::Milliseconds(1);
   // Beyond so many an honest caller may be shut, too.
   static constexpr int kWaitingUrgent = 4096;
 
   // A call waits. Called where gRPC reads.
   void Wait(const grpc::ServerContextBase& call);
+  // Shuts connections of a certificate that floods, and those of strangers.
+  void ShutFlood(absl::Time now, bool is_urgent);
+  // One call fewer waits. Returns true if TellListener is due.
+  bool NoteStarted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellListener();
   // It has a thread.
   void Start(const grpc::ServerContextBase& call, State state);
   // It has ended. False: it never waited.
@@ -87,8 +103,9 @@ class CallGuard {
   // Shuts the connections of the certificate with this key.
   void Shut(const std::string& key, const std::string& name);
 
-  // The thread that looks at the files.
+  // The thread that looks at the files, and at long pauses.
   void Look();
+  void EndLongPause();
   void ShutThoseThatNoLongerCount();
 
   // OK if the call may be answered. `method` is as its service names it.
@@ -104,9 +121,14 @@ class CallGuard {
   absl::flat_hash_map<const grpc::ServerContextBase*, State> calls_
       ABSL_GUARDED_BY(mutex_);
   int waiting_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time look_time_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  bool is_paused_ ABSL_GUARDED_BY(mutex_) = false;
+  // When the pause began; without a pause, when one may begin.
+  absl::Time pause_time_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   LogPace log_pace_ ABSL_GUARDED_BY(mutex_);
   bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar ending_;
+  Mutex tell_mutex_;  // Before mutex_. So the listener hears the newest last.
   std::thread looks_;
 };
 

@@ -1,5 +1,7 @@
 #include "base/rpc/call_guard.h"
 
+#include <sys/socket.h>
+
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -10,10 +12,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "atoll/v1/parameter_service.grpc.pb.h"
 #include "atoll/v1/run_service.grpc.pb.h"
+#include "base/io/unique_fd.h"
+#include "base/net/bounded_listener.h"
+#include "base/net/socket.h"
 #include "base/rpc/call.h"
 #include "base/rpc/certificates/authority.h"
 #include "base/rpc/certificates/revocation_list.h"
@@ -23,6 +29,7 @@
 #include "base/rpc/testing/health.h"
 #include "base/rpc/testing/raw_calls.h"
 #include "base/rpc/testing/test_certificates.h"
+#include "base/sync/mutex.h"
 #include "gtest/gtest.h"
 
 namespace atl::rpc {
@@ -254,6 +261,103 @@ TEST_F(CallGuardTest, OpenStreamsOfARevokedCertificateEnd) {
   // The stream of the same name with another certificate goes on.
   other->WritesDone();
   EXPECT_TRUE(other->Finish().ok());
+}
+
+// Calls that wait for a thread, without a server.
+class CallGuardPauseTest : public ::testing::Test {
+ protected:
+  CallGuardPauseTest()
+      : listener_(net::BoundedListener::Listen(
+                      {.address = {"127.0.0.1", 0},
+                       .first_bytes_max = absl::Minutes(2)})
+                      .value()),
+        guard_(listener_, nullptr),
+        contexts_(guard_.MakeContexts()) {
+    listener_->Run([this](UniqueFd fd,
+                          const net::BoundedListener::Connection&) {
+      MutexLock lock(&mutex_);
+      served_.push_back(std::move(fd));
+      changed_.SignalAll();
+    });
+  }
+  ~CallGuardPauseTest() override {
+    listener_->Stop();
+    while (!waiting_.empty()) End();
+  }
+
+  void Begin(int count) {
+    for (int i = 0; i < count; ++i) {
+      waiting_.push_back(contexts_->NewCallbackServerContext());
+    }
+  }
+  void End() {
+    contexts_->Release(waiting_.back());
+    waiting_.pop_back();
+  }
+
+  UniqueFd DialAndSend() {
+    UniqueFd fd = net::Dial(listener_->address(),
+                            {absl::Now() + kPatience, -1})
+                      .value();
+    EXPECT_EQ(send(fd.get(), "x", 1, MSG_NOSIGNAL), 1);
+    return fd;
+  }
+  void AwaitServed(size_t count) {
+    MutexLock lock(&mutex_);
+    while (served_.size() < count) changed_.Wait(&mutex_);
+  }
+  size_t served() {
+    MutexLock lock(&mutex_);
+    return served_.size();
+  }
+  // Ends the oldest connection, and waits until the listener has seen it.
+  void EndOldest() {
+    const int before = listener_->count();
+    {
+      MutexLock lock(&mutex_);
+      shutdown(served_.front().get(), SHUT_RDWR);
+    }
+    while (listener_->count() == before) std::this_thread::yield();
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<UniqueFd> served_ ABSL_GUARDED_BY(mutex_);
+  const std::shared_ptr<net::BoundedListener> listener_;
+  CallGuard guard_;
+  const std::unique_ptr<grpc::ContextAllocator> contexts_;
+  std::vector<grpc::CallbackServerContext*> waiting_;
+};
+
+TEST_F(CallGuardPauseTest, ManyWaitingCallsLetNoConnectionInUntilFewWait) {
+  const UniqueFd first = DialAndSend();
+  AwaitServed(1);
+  Begin(256);
+  const UniqueFd second = DialAndSend();
+  AwaitServed(2);
+  // Strangers are shut; a proven peer keeps its connection.
+  sockaddr_storage own = {};
+  socklen_t size = sizeof(own);
+  ASSERT_EQ(getsockname(first.get(), reinterpret_cast<sockaddr*>(&own), &size),
+            0);
+  listener_->Prove(net::ToPeerText(reinterpret_cast<const sockaddr&>(own)),
+                   "island");
+  const absl::Time begin = absl::Now();
+  Begin(1);
+  EXPECT_EQ(listener_->count(), 1);
+  const UniqueFd late = DialAndSend();
+  EndOldest();  // The listener's thread goes on.
+  // A pause that lasts would end by itself.
+  if (absl::Now() < begin + absl::Seconds(1)) EXPECT_EQ(served(), 2u);
+  while (waiting_.size() > 64) End();
+  AwaitServed(3);
+}
+
+TEST_F(CallGuardPauseTest, NoPauseIsForEver) {
+  Begin(300);
+  const UniqueFd late = DialAndSend();
+  AwaitServed(1);
+  EXPECT_EQ(waiting_.size(), 300u);
 }
 
 TEST_F(CallGuardTest, AServiceWhoseCallsCannotBeCheckedDoesNotStart) {

@@ -144,7 +144,8 @@ std::string IslandReporter::Line(const worker::IslandProgress& at,
       at.round_count == 0 ? "" : absl::StrCat("/", at.round_count), "  step ",
       at.step, "/", at.step_count, "  ",
       FormatCount(static_cast<int64_t>(at.tokens_per_second)),
-      " tokens/s  loss ", at.loss > 0 ? FormatLoss(at.loss) : "-", "  left ",
+      " tokens/s  loss ", at.loss.has_value() ? FormatLoss(*at.loss) : "-",
+      "  left ",
       Left(at, now), "  ", at.activity);
   // The reason of "train" says nothing new.
   if (at.activity != "train" && !at.reason.empty()) {
@@ -173,7 +174,7 @@ Json ToData(const worker::IslandProgress& at, const std::string& run_id,
   data["step"] = at.step;
   data["token_count"] = at.token_count;
   data["tokens_per_second"] = at.tokens_per_second;
-  data["loss"] = at.loss;
+  data["loss"] = at.loss.has_value() ? Json(*at.loss) : Json(nullptr);
   data["sent_bytes"] = at.sent_bytes;
   data["received_bytes"] = at.received_bytes;
   data["saved_bytes"] = at.saved_bytes;

@@ -32,7 +32,7 @@ TEST_F(IslandReporterTest, TellsTheTimeLeftOfStepsTrainedInThisLife) {
   worker::IslandProgress at;
   at.step_count = 1000;
   reporter.Report(at, begin_);
-  EXPECT_THAT(stream_.str(), HasSubstr("left -"));
+  EXPECT_THAT(stream_.str(), HasSubstr("loss -  left -"));
   // The island joins a run at step 400. No report shows "train": a step may be
   // shorter than the time between reports.
   at.step = 400;

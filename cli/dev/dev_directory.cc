@@ -16,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/io/files.h"
 #include "base/io/posix_file_system.h"
 #include "base/io/private_directory.h"
 #include "base/status/annotate.h"
@@ -81,14 +82,13 @@ absl::Status CheckRun(const OpenDirectory& directory, const std::string& path,
 
 absl::StatusOr<std::unique_ptr<DevDirectory>> DevDirectory::Open(
     const std::string& path, absl::string_view run_id) {
-  std::error_code error;
-  const std::string absolute =
-      std::filesystem::absolute(path, error).lexically_normal().string();
+  const std::string absolute = AbsolutePath(path);
   ASSIGN_OR_RETURN(std::unique_ptr<OpenDirectory> opened,
                    OpenDirectory::MakePrivate(PosixFileSystem(), absolute));
   RETURN_IF_ERROR(CheckRun(*opened, absolute, run_id));
   RETURN_IF_ERROR(opened->MakePrivateAgain());
   // The programs find their directories by path.
+  std::error_code error;
   const std::string real = std::filesystem::canonical(absolute, error).string();
   if (error) {
     return ErrnoToStatus(error.value(), absl::StrCat("follow ", absolute));

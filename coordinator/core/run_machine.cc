@@ -427,12 +427,10 @@ absl::Status RunMachine::Take(const event::Progress& progress,
   RETURN_IF_ERROR(CheckProgress(request));
   RETURN_IF_ERROR(CheckIsland(island));
   Touch(island.island_id);
-  ObservedMember& observed =
-      observed_.members[state_.FindMember(island.island_id)->record.slot()];
+  const int32_t slot = state_.FindMember(island.island_id)->record.slot();
+  ObservedMember& observed = observed_.members[slot];
   // Plans warn of equal digests.
-  if (request.index_digest() !=
-      (observed.progress.has_value() ? observed.progress->index_digest()
-                                     : "")) {
+  if (observed_.sample_readers.Set(slot, request.index_digest())) {
     plan_changed_ = true;
   }
   observed.loss_sum +=
@@ -587,9 +585,13 @@ void RunMachine::EmitAll(Decision decision) {
 }
 
 void RunMachine::EmitMember(storage::v1::MemberSet member) {
+  const int32_t slot = member.slot();
   storage::v1::Record record;
   *record.mutable_member_set() = std::move(member);
   Emit(std::move(record));
+  if (!state_.members()[slot].present()) {
+    observed_.sample_readers.Set(slot, "");
+  }
 }
 
 void RunMachine::EmitOutcomes(std::vector<v1::ContributionOutcome> outcomes) {

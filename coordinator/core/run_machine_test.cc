@@ -1224,6 +1224,12 @@ TEST_F(RunMachineTest, IslandsThatReadTheSameSamplesAreWarned) {
   // An island that has left reads nothing.
   ASSERT_TRUE(run_->Leave("i1").ok());
   EXPECT_EQ(warning(0), "");
+  ASSERT_TRUE(run_->Join("i1").ok());
+  EXPECT_EQ(warning(0), "");
+  EXPECT_TRUE(report("i1", kBase));
+  EXPECT_THAT(warning(0), HasSubstr("as island i1"));
+  EXPECT_TRUE(report("i1", kOtherBase));
+  EXPECT_EQ(warning(0), "");
 }
 
 TEST_F(RunMachineTest, PhasesOfASynchronizationAreTakenOnce) {

@@ -84,7 +84,8 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
     if (absl::Status status = CheckIslandCa(); !status.ok()) {
       return AnswerError(context, status);
     }
-    return Decide(context, request, response, &Coordinator::ConsumeToken);
+    return Decide(context, request, response, &Coordinator::ConsumeToken,
+                  {RandomId(), RandomId()});
   }
 
   grpc::ServerUnaryReactor* CheckToken(
@@ -110,7 +111,8 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::RenewCertificateRequest* request,
       v1::RenewCertificateResponse* response) override {
-    return Decide(context, request, response, &Coordinator::RenewCertificate);
+    return Decide(context, request, response, &Coordinator::RenewCertificate,
+                  {.serial = RandomId()});
   }
 
   grpc::ServerUnaryReactor* CreateToken(
@@ -164,15 +166,16 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
   }
 
  private:
-  // Answers with what `decide`, as a method of the core, returns.
+  // Answers with what `decide`, as a method of the core, returns. `random` is
+  // for decisions that make a certificate.
   template <typename Request, typename Response, typename Decision>
   grpc::ServerUnaryReactor* Decide(grpc::CallbackServerContext* context,
                                    const Request* request, Response* response,
-                                   Decision decide) {
+                                   Decision decide,
+                                   EnrolmentRandom random = {}) {
     return Answer<Response>(
         loop_, context, response,
-        [=, actor = GetActor(*context),
-         random = EnrolmentRandom{RandomId(), RandomId()}](
+        [=, actor = GetActor(*context)](
             Coordinator& coordinator, absl::Time now) {
           return std::invoke(decide, coordinator, *request,
                              EnrolmentCall{actor, random, absl::Now(), now});

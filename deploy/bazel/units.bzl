@@ -125,6 +125,20 @@ UNITS = {
         "metrics_test": "//base/metrics //base/obs:version @prometheus_cpp",
         "process_metrics_test": "//base/metrics",
     },
+    "base/mirror": {
+        "mirror_manifest": "//base/layout //base/layout:ids //base/status //proto:mirror_manifest_proto :mirror_names :part_format @protobuf",
+        "mirror_names": "//base/random_id",
+        "mirror_names_test": ":mirror_names",
+        "mirror_writer": "//base/layout //base/object_store //base/random_id //base/status //proto:mirror_manifest_proto :mirror_manifest :mirror_names :part_format @protobuf",
+        "mirror_writer_test": "//base/codec:sha256 //base/io //base/layout //base/mirror/testing:small_checkpoint //base/object_store:file_store //base/object_store:object_url //base/random_id :mirror_manifest :mirror_writer :mirrored_checkpoint :part_format",
+        "mirrored_checkpoint": "//base/codec:sha256 //base/layout //base/object_store //base/status //proto:mirror_manifest_proto :mirror_manifest :mirror_names :part_format",
+        "mirrored_checkpoint_test": "//base/codec:sha256 //base/io //base/mirror/testing:small_checkpoint //base/object_store:file_store //base/object_store:object_url //base/random_id :mirror_manifest :mirrored_checkpoint",
+        "part_format": "//base/layout //base/safetensors :mirror_names @nlohmann_json",
+        "part_format_test": "//base/mirror/testing:small_checkpoint //base/safetensors :part_format",
+    },
+    "base/mirror/testing": {
+        "small_checkpoint": "//base/layout //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:part_format //proto:mirror_manifest_proto //proto:run_proto",
+    },
     "base/net": {
         "bounded_listener": "//base/host_port //base/host_port:network //base/io:unique_fd //base/obs:log //base/obs:log_pace //base/status //base/sync:mutex //base/time:clock :places :socket",
         "bounded_listener_test": "//base/sync:mutex //base/time:clock :bounded_listener :socket",
@@ -151,7 +165,7 @@ UNITS = {
         "bearer_client_test": "//base/io //base/object_store/testing:http_server //base/random_id //base/rpc/testing:test_certificates :bearer_client",
         "dial_policy": "//base/host_port //base/host_port:address_block :object_url",
         "dial_policy_test": ":dial_policy",
-        "file_store": "//base/io //base/io:unique_fd //base/object_store //base/random_id //base/status :object_url",
+        "file_store": "//base/io //base/io:open_directory //base/io:unique_fd //base/object_store //base/random_id //base/status :object_url",
         "file_store_test": "//base/io //base/io:forwarding_file_system //base/random_id :file_store :object_url",
         "http_client": "//base/host_port:proxy //base/io //base/status //base/time:clock :dial_policy :object_url @curl @openssl//:crypto",
         "http_client_test": "//base/host_port/testing:connect_proxy //base/io //base/io:unique_fd //base/object_store/testing:http_server //base/random_id //base/rpc/testing:test_certificates //base/status //base/testing:mutator //base/time/testing:fake_clock :http_client",
@@ -170,6 +184,8 @@ UNITS = {
         "s3_store_test": "//base/object_store/testing:fake_s3 //base/time/testing:fake_clock :https_store :s3_store",
         "sigv4": "//base/codec:sha256 //base/status :object_url @openssl//:crypto",
         "sigv4_test": ":sigv4 @nlohmann_json",
+        "throttle": "//base/time:token_bucket :retrier",
+        "throttle_test": "//base/time/testing:fake_clock :throttle",
         "xml": "@expat",
     },
     "base/object_store/testing": {
@@ -203,7 +219,7 @@ UNITS = {
         "authorization_test": "//base/status:refusal //proto:enrolment_service_proto //proto:island_service_proto //proto:parameter_service_proto //proto:run_service_proto //proto:server_service_proto //proto:training_state_service_proto :authorization @protobuf",
         "call": "//base/host_port:proxy //base/status //base/sync:mutex //proto:google_rpc @grpc//:grpc++",
         "call_guard": "//base/net:bounded_listener //base/obs:log //base/obs:log_pace //base/status //base/sync:mutex //base/time:clock :authorization :call_quota :caller_check :guarded_service @grpc//:grpc++",
-        "call_guard_test": "//base/rpc/certificates:authority //base/rpc/certificates:revocation_list //base/rpc/certificates:tls //base/rpc/testing:health //base/rpc/testing:raw_calls //base/rpc/testing:test_certificates //proto:parameter_service_grpc //proto:run_service_grpc :call :call_guard :channel :listener",
+        "call_guard_test": "//base/io:unique_fd //base/net:bounded_listener //base/net:socket //base/rpc/certificates:authority //base/rpc/certificates:revocation_list //base/rpc/certificates:tls //base/rpc/testing:health //base/rpc/testing:raw_calls //base/rpc/testing:test_certificates //base/sync:mutex //proto:parameter_service_grpc //proto:run_service_grpc :call :call_guard :channel :listener",
         "call_metrics": "//base/metrics //base/sync:mutex //base/time:clock @grpc//:grpc++ @prometheus_cpp",
         "call_metrics_test": "//base/rpc/testing:raw_calls //proto:parameter_service_grpc //proto:run_service_grpc :call_metrics :listener @grpc//:grpc++",
         "call_quota": "//base/sync:mutex",
@@ -261,6 +277,10 @@ UNITS = {
         "link_load_test": "//base/rpc/certificates:authority //base/time:clock :link_load",
         "tls_stream": "//base/io:unique_fd //base/net:socket //base/net:tls_layer //base/rpc/certificates:x509 //base/status @openssl//:crypto @openssl//:ssl",
         "tls_stream_test": "//base/rpc/certificates:authority //base/rpc/tls_stream //base/time:clock @openssl//:ssl",
+    },
+    "base/safetensors": {
+        "safetensors": "//base/status @nlohmann_json",
+        "safetensors_test": "//base/safetensors",
     },
     "base/sandbox": {
         "island_paths": ":path_rule",
@@ -341,8 +361,8 @@ UNITS = {
     },
     "cli/commands/run": {
         "checkpoints": "//base/status //cli/output:error //coordinator/client //proto:training_state_service_grpc //proto:training_state_service_proto",
-        "export_run": "//base/layout //base/status //cli/flags:server_wait //cli/output:error //cli/output:table //cli:context //coordinator/client //proto:run_service_grpc //server/client:parameter_client //worker/api:model_files :checkpoints @nlohmann_json",
-        "import_run": "//base/layout //base/rpc:wait_notice //base/status //base/sync:mutex //cli/flags:server_wait //cli/output:describe //cli/output:error //cli/output:table //cli:context //coordinator/client //proto:training_state_service_grpc //server/client:parameter_client //worker/api:model_files @nlohmann_json",
+        "export_run": "//base/io //base/layout //base/status //cli/flags:server_wait //cli/output:error //cli/output:table //cli:context //coordinator/client //proto:run_service_grpc //server/client:parameter_client //worker/api:model_files :checkpoints @nlohmann_json",
+        "import_run": "//base/io //base/layout //base/rpc:wait_notice //base/status //base/sync:mutex //cli/flags:server_wait //cli/output:describe //cli/output:error //cli/output:table //cli:context //coordinator/client //proto:training_state_service_grpc //server/client:parameter_client //worker/api:model_files @nlohmann_json",
         "run_commands": "//base/flags //base/io //base/layout:weight_unit //base/status //base/time:proto_time //cli/curves //cli/flags:data_cache_flags //cli/flags:server_wait //cli/output //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/presets //cli/run_file:complete_spec //cli/run_file:load //cli/units //cli:context //cli:interrupt //proto:run_service_grpc //proto:training_state_service_grpc :checkpoints :export_run :import_run @nlohmann_json",
     },
     "cli/curves": {
@@ -672,7 +692,7 @@ UNITS = {
         "main": "//base/failpoint //base/flags //base/flags:program_flags //base/host_port //base/io //base/io:own_file //base/io:private_directory //base/io:timed_file_system //base/machine:limits //base/metrics //base/metrics:common_metrics //base/metrics:metrics_listener //base/net:port_watch //base/obs:log //base/obs:program //base/obs:signals //base/rpc/certificates:tls //base/rpc:allocator //base/status //base/time:clock //coordinator/client //coordinator/client:server_control_client //proto:run_service_grpc :advertise :machine_health :parameter_server",
         "parameter_server": "//base/failpoint //base/failpoint:test_point //base/features //base/io //base/layout:ids //base/metrics //base/obs:log //base/obs:log_pace //base/obs:version //base/rpc:listener //base/status //base/status:refusal //base/sync:mutex //base/time:clock //base/time:proto_time //coordinator/client:server_control_client //proto:plan_proto //proto:run_proto //proto:server_service_proto //server/core:coordinator_fence //server/core:faults //server/directory:deleted_runs //server/directory:server_directory //server/live_merge:receive_budget //server/metrics:server_metrics //server/service:parameter_service //server/shard //server/store/records:log_record_store //server/store/records:run_records //server/store:shard_names //server/store:version_image :advertise",
         "parameter_server_test": "//base/io //server/service/testing:test_cluster :parameter_server",
-        "restore_test": "//base/io //base/rpc:call //proto:parameter_service_grpc //server/service/testing:test_cluster @grpc//:grpc++",
+        "restore_test": "//base/rpc:call //proto:parameter_service_grpc //server/service/testing:test_cluster @grpc//:grpc++",
         "run_identity_test": "//base/rpc:call //base/status:refusal //proto:parameter_service_grpc //server/service/testing:test_cluster :parameter_server @grpc//:grpc++",
     },
     "server/client": {
@@ -784,6 +804,11 @@ UNITS = {
         "server_metrics": "//base/codec //base/metrics @prometheus_cpp",
         "server_metrics_test": "//proto:run_proto :server_metrics",
     },
+    "server/mirror": {
+        "checkpoint_mirror": "//base/mirror:mirror_names //base/object_store //base/object_store:retrier //base/object_store:throttle //base/obs:log //base/status //base/sync:mutex :part_upload",
+        "checkpoint_mirror_test": "//base/io //base/io/testing:fake_file_system //base/mirror/testing:small_checkpoint //base/mirror:mirror_manifest //base/mirror:mirrored_checkpoint //base/object_store:file_store //base/object_store:object_url //base/random_id //base/status //base/time/testing:fake_clock :checkpoint_mirror",
+        "part_upload": "//base/codec:sha256 //base/mirror:part_format //base/object_store //base/object_store:throttle //base/status //server/store:shard_range //server/store:version_file",
+    },
     "server/replay": {
         "read_ahead": "//base/status //base/sync:mutex //server/client:kept_client",
         "read_ahead_test": ":read_ahead",
@@ -835,7 +860,7 @@ UNITS = {
         "manifest": "@nlohmann_json",
         "manifest_store": "//base/codec:sha256 //base/failpoint //base/io //base/io:hash_file //base/layout:ids //base/obs:log //base/status //base/sync:mutex //proto:plan_proto //server/core:checkpoint_keeper :manifest :shard_files :shard_range :store_context :version_file",
         "manifest_test": "//base/testing:mutator :manifest",
-        "run_store": "//base/failpoint //base/io //base/layout //base/status //proto:plan_proto //proto:run_proto //server/core:contribution_key //server/core:shard_machine //server/store/records:record_store //server/store/records:server_records_proto :contribution_log :kept_log :manifest_store :store_context :sum_store :version_store",
+        "run_store": "//base/failpoint //base/io //base/layout //base/status //proto:plan_proto //proto:run_proto //server/core:contribution_key //server/core:shard_machine //server/store/records:record_store //server/store/records:server_records_proto :contribution_log :delta_ring :kept_log :manifest_store :store_context :sum_store :version_store",
         "run_store_codecs_test": "//base/codec //base/codec:crc32c //base/io/testing:fake_file_system //base/status //server/store/records:run_records //server/store/testing:memory_record_store :run_store",
         "run_store_restore_test": "//base/codec:crc32c //base/io //base/io/testing:fake_file_system //base/status //server/store/records:run_records //server/store/testing:memory_record_store :run_store",
         "run_store_test": "//base/codec:crc32c //base/codec:sha256 //base/io //base/io/testing:fake_file_system //base/status //base/sync:mutex //server/store/records:run_records //server/store/testing:memory_record_store :manifest :run_store",
@@ -935,7 +960,7 @@ UNITS = {
         "island_fixture": "//base/io/testing:fake_file_system //worker/api:run_island //worker/island/testing:memory_service //worker/island/testing:tiny_run",
     },
     "worker/checkpoint": {
-        "checkpoint": "//base/codec:sha256 //base/io //base/layout //base/layout:external_model //base/status //proto:run_proto :checkpoint_manifest :export_directory :model_config_file :model_template :safetensors :weight_files @nlohmann_json",
+        "checkpoint": "//base/codec:sha256 //base/io //base/layout //base/layout:external_model //base/safetensors //base/status //proto:run_proto :checkpoint_manifest :export_directory :model_config_file :model_template :weight_files @nlohmann_json",
         "checkpoint_manifest": "@nlohmann_json",
         "checkpoint_test": "//base/io //base/layout //base/testing:mutator //worker/checkpoint :model_config_file",
         "export_directory": "//base/codec:sha256 //base/io //base/io:hash_file //base/io:open_directory //base/io:unique_fd //base/random_id //base/status //base/status:refusal :checkpoint_manifest",
@@ -943,9 +968,7 @@ UNITS = {
         "model_config_file": "//base/status //proto:run_proto @nlohmann_json",
         "model_template": "//base/codec:bits //base/codec:sha256 //base/io //base/io:open_directory //base/layout //base/status :checkpoint_manifest :export_directory :weight_files",
         "model_template_test": "//base/io //worker/checkpoint :model_template",
-        "safetensors": "//base/status @nlohmann_json",
-        "safetensors_test": ":safetensors",
-        "weight_files": "//base/codec:sha256 //base/io //base/status :safetensors @nlohmann_json",
+        "weight_files": "//base/codec:sha256 //base/io //base/safetensors //base/status @nlohmann_json",
     },
     "worker/collective": {
         "call": "//base/status",

@@ -9,6 +9,7 @@
 #include "base/failpoint/failpoint.h"
 #include "base/layout/exchange.h"
 #include "base/status/status_macros.h"
+#include "server/store/delta_ring.h"
 
 namespace atl::server {
 

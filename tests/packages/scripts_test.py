@@ -111,9 +111,15 @@ class ScriptsTest(unittest.TestCase):
             self.assertIn("\nLoadCredential=tls.key:/etc/atoll/%s/tls.key\n"
                           % name, unit)
             self.assertIn("--tls-key ${CREDENTIALS_DIRECTORY}/tls.key", unit)
+
+    def test_every_unit_limits_memory_and_restarts(self):
+        for name in ("coordinator", "server", "gate", "island@"):
+            with open(os.path.join(_FILES, "atoll-%s.service" % name),
+                      encoding="utf-8") as file:
+                unit = file.read()
             # A peer may make it take memory (SECURITY.md).
             self.assertRegex(unit, r"\nMemoryMax=[1-9][0-9]*%\n")
-            self.assertIn("\nRestart=on-failure\n", unit)
+            self.assertRegex(unit, r"\nRestart=(on-failure|always)\n")
 
     def test_an_installation_makes_no_log_in_a_directory_that_is_there(self):
         # It may be the mount point of a volume that is not mounted now.

@@ -92,7 +92,7 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
       RETURN_IF_ERROR(state->StepAnchorsToLocal());
       RETURN_IF_ERROR(state->BeginRound());
     }
-    progress.loss = step.loss;
+    progress.loss = *step.loss;
     progress.tokens_per_second = static_cast<double>(token_count) / seconds;
     progress.validation_loss.reset();
     if (EvaluationDue(spec, progress.step, progress.step_count)) {

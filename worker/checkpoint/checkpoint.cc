@@ -15,11 +15,11 @@
 #include "base/io/files.h"
 #include "base/layout/digest.h"
 #include "base/layout/external_model.h"
+#include "base/safetensors/safetensors.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "worker/checkpoint/model_config_file.h"
-#include "worker/checkpoint/safetensors.h"
 #include "worker/checkpoint/weight_files.h"
 
 namespace atl::worker {

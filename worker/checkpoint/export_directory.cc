@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "absl/algorithm/container.h"
@@ -13,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/codec/sha256.h"
+#include "base/io/files.h"
 #include "base/io/hash_file.h"
 #include "base/random_id/random_id.h"
 #include "base/status/annotate.h"
@@ -116,6 +118,48 @@ absl::Status WriteLock(int fd, const std::string &path, absl::string_view id) {
   return absl::OkStatus();
 }
 
+// The files that together show a program's data directory.
+struct DataDirectory {
+  absl::string_view owner;
+  std::array<absl::string_view, 2> names;
+};
+constexpr DataDirectory kDataDirectories[] = {
+    {"parameter server", {"identity", "lock"}},
+    {"coordinator", {"mark", "CURRENT"}},
+};
+// The ending of local checkpoints.
+constexpr absl::string_view kSaveEnding = ".save";
+
+absl::Status IsData(const std::string &path, absl::string_view owner) {
+  return Refused("NOT_OURS", absl::StrCat(path, " has the data of a ", owner,
+                                          ": give another directory"));
+}
+
+// Refuses a directory of a program's data, and those below it.
+absl::Status CheckNoData(FileSystem &file_system,
+                         const std::string &directory) {
+  for (std::string at = directory;;) {
+    for (const DataDirectory &data : kDataDirectories) {
+      if (absl::c_all_of(data.names, [&](absl::string_view name) {
+            return file_system.Exists(absl::StrCat(at, "/", name));
+          })) {
+        return IsData(at, data.owner);
+      }
+    }
+    const std::string parent = ParentDirectory(at);
+    if (parent == at || parent == ".") break;
+    at = parent;
+  }
+  const absl::StatusOr<std::vector<std::string>> names =
+      file_system.List(directory);
+  if (names.ok() && absl::c_any_of(*names, [](const std::string &name) {
+        return absl::EndsWith(name, kSaveEnding);
+      })) {
+    return IsData(directory, "local checkpoint");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status OfAnotherUser(const std::string &path) {
   return Refused("NOT_OURS",
                  absl::StrCat(path,
@@ -158,6 +202,7 @@ std::string ExportDirectory::TemporaryNameOf(absl::string_view name) const {
 }
 
 absl::Status ExportDirectory::MakeDirectory(FileSystem &file_system) {
+  RETURN_IF_ERROR(CheckNoData(file_system, directory_));
   const bool is_there = file_system.Exists(directory_);
   RETURN_IF_ERROR(file_system.CreateDirectories(directory_));
   made_directory_ = !is_there;

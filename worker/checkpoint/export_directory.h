@@ -6,8 +6,8 @@
 // is a person's again once its bytes differ from a whole export's manifest. A
 // needed name with a file that is not ours, a link or a directory is an error
 // before anything is written; so is a file of another user than the process's,
-// whose manifest proves nothing. Only the names in the directory change: it may
-// be a link or a mount point.
+// whose manifest proves nothing, and a directory of a program's data. Only the
+// names in the directory change: it may be a link or a mount point.
 //
 // Files get random temporary names. Commit replaces in this order, so a reader
 // never takes a mixture for a whole model:

@@ -121,6 +121,24 @@ TEST_F(ExportDirectoryTest, APublishedDataSetStays) {
   EXPECT_EQ(Text("tokens_000000.bin"), "tokens");
 }
 
+TEST_F(ExportDirectoryTest, ADirectoryOfAProgramsDataIsRefused) {
+  options_.replaces_other = true;
+  for (const std::vector<std::string> &names :
+       {std::vector<std::string>{"identity", "lock"}, {"mark", "CURRENT"},
+        {"run.island.save"}}) {
+    for (const std::string &name : names) Put(name, "data");
+    ExpectRefused("NOT_OURS", directory_);
+    for (const std::string &name : names) fs::remove(directory_ + "/" + name);
+  }
+  // Also below it.
+  std::ofstream(root_ + "/identity") << "data";
+  std::ofstream(root_ + "/lock") << "";
+  ExpectRefused("NOT_OURS", root_);
+  EXPECT_EQ(Export("new").code(), absl::StatusCode::kAlreadyExists);
+  fs::remove(root_ + "/lock");
+  EXPECT_TRUE(Export("new").ok());
+}
+
 TEST_F(ExportDirectoryTest, AFileThatAPersonChangedIsTheirs) {
   ASSERT_TRUE(Export("old").ok());
   options_.replaces_other = true;

@@ -18,7 +18,7 @@
 #include "absl/types/span.h"
 #include "base/codec/sha256.h"
 #include "base/io/file_system.h"
-#include "worker/checkpoint/safetensors.h"
+#include "base/safetensors/safetensors.h"
 
 namespace atl::worker {
 

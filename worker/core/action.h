@@ -77,7 +77,6 @@ struct Action {
   int64_t done_step_count = 1;  // kTrain, for OnDone(): the steps taken.
   int32_t data_shard = 0;       // kTrain, kContribute.
   int64_t data_position = 0;    // kTrain: first window; kContribute: next.
-  std::string warning;          // kTrain: IslandPlan.warning.
 
   int64_t run_epoch = 0;  // kContribute, kPush, kPull.
   int32_t slot = 0;       // kContribute, kPush.

@@ -69,8 +69,8 @@ IslandMetrics::IslandMetrics(Metrics& metrics, std::string run_id,
                       .Add(TransferLabels(run_id_, DownCodec(spec)))) {}
 
 void IslandMetrics::Update(const IslandProgress& progress) {
-  if (progress.token_count > 0) {
-    train_loss_.Add({{"run", run_id_}}).Set(progress.loss);
+  if (progress.loss.has_value()) {
+    train_loss_.Add({{"run", run_id_}}).Set(*progress.loss);
   }
   if (progress.evaluation.has_value()) {
     validation_loss_.Add({{"run", run_id_}}).Set(progress.evaluation->loss());

@@ -52,7 +52,9 @@ class IslandMetricsTest : public testing::Test {
 
 TEST_F(IslandMetricsTest, ALossIsAbsentUntilItIsKnown) {
   IslandMetrics island(metrics_, "r", spec_);
-  island.Update({});
+  IslandProgress unknown;
+  unknown.token_count = 100;
+  island.Update(unknown);
   std::map<std::string, double> values = Values(metrics_);
   EXPECT_FALSE(values.contains("atoll_train_loss{run=r}"));
   EXPECT_FALSE(values.contains("atoll_validation_loss{run=r}"));

@@ -200,8 +200,7 @@ absl::Status IslandPart::Train(const Action& action, PartResult& result) {
                                   .step_count_max = action.step_count_max,
                                   .version = action.version,
                                   .data_shard = action.data_shard,
-                                  .data_position = action.data_position,
-                                  .warning = action.warning}));
+                                  .data_position = action.data_position}));
   for (int64_t& count : token_counts_) count += result.step.token_count;
   failpoint::Hit("island.trained.after");
   return absl::OkStatus();

@@ -249,7 +249,10 @@ absl::Status IslandRunner::OnPlan(const v1::IslandPlan& plan) {
   }
   if (plan.warning() != warning_) {
     warning_ = plan.warning();
-    if (!warning_.empty()) LOG(WARNING) << "this island: " << warning_;
+    if (!warning_.empty()) {
+      LOG(WARNING) << "this island: " << warning_;
+      part_->Notify(absl::StrCat("this island: ", warning_));
+    }
   }
   TellServers(plan);
   return absl::OkStatus();
@@ -434,10 +437,6 @@ absl::Status IslandRunner::DoTogether(Lane lane, Action& action) {
     }
     RETURN_IF_ERROR(links_.group->Send(lane, EncodeCommand(command)));
   }
-  if (action.kind == ActionKind::kTrain) {
-    MutexLock lock(&mutex_);
-    command.action.warning = loop_.plan().warning();
-  }
   const absl::Time begin = absl::Now();
   if (action.kind == ActionKind::kContribute) {
     MutexLock lock(&mutex_);
@@ -533,9 +532,11 @@ void IslandRunner::Trained(const Action& action, const PartResult& result) {
   tokens_a_step_ = step.token_count / step.step_count;
   progress_.loss = step.loss;
   progress_.gradient_norm = step.gradient_norm;
-  loss_sum_ += step.loss;
-  ++loss_count_;
-  link_->AddLoss(step.loss);
+  if (step.loss.has_value()) {
+    loss_sum_ += *step.loss;
+    ++loss_count_;
+    link_->AddLoss(*step.loss);
+  }
   link_->AddMetrics(step.metrics, step.token_count);
 }
 
@@ -572,10 +573,12 @@ SaveHeader IslandRunner::DescribeSave(const Action& action) const {
 
 void IslandRunner::Contributed(const Action& action) {
   LOG(INFO) << "contribution " << action.seq << ": " << action.step_count
-            << " steps, training loss "
-            << loss_sum_ /
-                   static_cast<double>(std::max<int64_t>(1, loss_count_))
-            << ", " << static_cast<int64_t>(progress_.tokens_per_second)
+            << " steps, "
+            << (loss_count_ > 0
+                    ? absl::StrCat("training loss ", loss_sum_ / loss_count_,
+                                   ", ")
+                    : "")
+            << static_cast<int64_t>(progress_.tokens_per_second)
             << " tokens/s";
   loss_sum_ = 0;
   loss_count_ = 0;

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,6 @@ struct StepRequest {
   int64_t version = 0;        // Version of fragment 0.
   int32_t data_shard = 0;     // Data shard of the run's data.
   int64_t data_position = 0;  // First sample; a step reads inner.batch_size.
-  std::string warning;        // For the island's person; may be empty.
 };
 
 struct StepResult {
@@ -43,7 +43,8 @@ struct StepResult {
   // The first of them, which the trainer had done before this request: they
   // have no part in the time.
   int64_t kept_step_count = 0;
-  float loss = 0;            // Mean of the steps, nats a token, before updates.
+  // Mean of the steps, nats a token, before updates; nullopt: not known.
+  std::optional<float> loss;
   double gradient_norm = 0;  // Before clipping, of the last step; 0: unknown.
   int64_t token_count = 0;
   absl::Time begin, end;

@@ -48,7 +48,7 @@ struct IslandProgress {
   int64_t step_count = 0;        // Inner steps of the whole run.
   int64_t token_count = 0;       // Tokens trained on.
   double tokens_per_second = 0;  // While training.
-  double loss = 0;               // The last step's, nats a token.
+  std::optional<double> loss;    // The last step's, nats a token, if known.
   double gradient_norm = 0;      // The last step's, before clipping.
   int64_t sent_bytes = 0;        // Payload pushed.
   int64_t received_bytes = 0;    // Payload pulled.

@@ -136,7 +136,6 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
   train.set_lr_scale(request.learning_rate_factor);
   train.set_data_shard(request.data_shard);
   train.set_data_position(request.data_position);
-  train.set_warning(request.warning);
   StepResult result;
   result.begin = absl::Now();
   ASSIGN_OR_RETURN(const v1::TrainerMessage answer, host_.Ask(message));
@@ -154,7 +153,8 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
         request.step_count_max, " steps, with ", done.token_count(),
         " tokens"));
   }
-  if (done.step_count() > 0 && !std::isfinite(done.loss())) {
+  if (done.step_count() > 0 && done.has_loss() &&
+      !std::isfinite(done.loss())) {
     return NotFinite(
         NotFiniteOf::kOther,
         absl::InternalError(absl::StrCat(
@@ -181,7 +181,9 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
   }
   result.step_count = done.step_count();
   result.kept_step_count = train.kept_step_count();
-  result.loss = static_cast<float>(done.loss());
+  if (done.step_count() > 0 && done.has_loss()) {
+    result.loss = static_cast<float>(done.loss());
+  }
   result.token_count = weight_unit() == v1::WEIGHT_UNIT_STEPS
                            ? done.step_count()
                            : done.token_count();

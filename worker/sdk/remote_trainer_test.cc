@@ -721,12 +721,15 @@ TEST_F(RemoteTrainerTest, InARunByStepsEachStepCountsOne) {
         const v1::TrainerMessage train = trainer.Hear();
         trainer.Say(absl::StrCat(
             R"({"seq":)", train.seq(),
-            R"(,"train":{"step_count":3,"token_count":900,"loss":1}})"));
+            R"(,"train":{"step_count":3,"token_count":900}})"));
       },
       [&] {
         const auto trainer = Create();
         ASSERT_TRUE(trainer.ok()) << trainer.status();
-        EXPECT_EQ((*trainer)->Train({.step_count_max = 3})->token_count, 3);
+        const auto step = (*trainer)->Train({.step_count_max = 3});
+        ASSERT_TRUE(step.ok()) << step.status();
+        EXPECT_EQ(step->token_count, 3);
+        EXPECT_EQ(step->loss, std::nullopt);
       });
 }
 
@@ -827,7 +830,10 @@ TEST_F(RemoteTrainerTest, AnInterruptEndsALongTrain) {
         // The next one is not told again.
         EXPECT_TRUE(trainer.Hear().has_train());
         host_->Interrupt(/*at_once=*/true);
-        EXPECT_TRUE(trainer.Hear().has_end());
+        const v1::TrainerMessage end = trainer.Hear();
+        EXPECT_EQ(end.end().code(), "CANCELLED");
+        EXPECT_EQ(end.end().reason(), "ISLAND_REMOVED");
+        EXPECT_EQ(end.end().message(), "stopped");
       },
       [&] {
         const auto trainer = Create();
@@ -835,7 +841,8 @@ TEST_F(RemoteTrainerTest, AnInterruptEndsALongTrain) {
         EXPECT_EQ((*trainer)->Train({.step_count_max = 500})->step_count, 2);
         EXPECT_TRUE(absl::IsCancelled(
             (*trainer)->Train({.step_count_max = 500}).status()));
-        host_->End(absl::CancelledError("stopped"));
+        host_->End(Refuse(absl::StatusCode::kCancelled, "ISLAND_REMOVED",
+                          "stopped"));
       });
 }
 

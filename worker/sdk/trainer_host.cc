@@ -439,6 +439,11 @@ void TrainerHost::End(const absl::Status& status) {
   message.mutable_end()->set_complete(status.ok());
   message.mutable_end()->set_message(
       status.ok() ? "the run is complete" : std::string(status.message()));
+  if (!status.ok()) {
+    message.mutable_end()->set_code(absl::StatusCodeToString(status.code()));
+    message.mutable_end()->set_reason(
+        GetReason(status).value_or(ErrorReason()).reason);
+  }
   for (std::string& notice : TakeNotices()) {
     message.mutable_end()->add_notices(std::move(notice));
   }

@@ -242,11 +242,13 @@ ServerAnswer FakeS3::Serve(const Call& call) {
   if (call.key.empty()) return List(call);
   const auto found = objects_.find(call.key);
   if (method == "PUT") {
-    if (call.header("if-none-match") == "*" && found != objects_.end()) {
-      return MakeError(412, "PreconditionFailed");
-    }
+    if (MustNotWrite(call)) return MakeError(412, "PreconditionFailed");
     Store(call.key, call.request.body, call.metadata());
     return {200, {{"ETag", objects_[call.key].etag}}};
+  }
+  if (method == "DELETE") {
+    objects_.erase(call.key);
+    return {204};
   }
   if (found == objects_.end()) return MakeError(404, "NoSuchKey");
   if (method == "GET" || method == "HEAD") return Read(call, found->second);
@@ -255,9 +257,12 @@ ServerAnswer FakeS3::Serve(const Call& call) {
 
 ServerAnswer FakeS3::ServeUpload(const Call& call) {
   const std::string& method = call.request.method;
+  if (call.query.count("uploads") > 0 && method == "GET") {
+    return ListUploads(call);
+  }
   if (call.query.count("uploads") > 0 && method == "POST") {
     const std::string id = absl::StrCat("id/+= ", ++version_);
-    uploads_[id].metadata = call.metadata();
+    uploads_[id] = {call.key, call.metadata()};
     return {
         200,
         {},
@@ -281,6 +286,35 @@ ServerAnswer FakeS3::ServeUpload(const Call& call) {
   return {200, {{"ETag", absl::StrCat("\"", Hash(call.request.body), "\"")}}};
 }
 
+bool FakeS3::MustNotWrite(const Call& call) {
+  return call.header("if-none-match") == "*" &&
+         !options_.ignores_if_none_match && objects_.count(call.key) > 0;
+}
+
+ServerAnswer FakeS3::ListUploads(const Call& call) {
+  const auto prefix = call.query.find("prefix");
+  std::string uploads;
+  int count = 0;
+  bool is_truncated = false;
+  for (const auto& [id, upload] : uploads_) {
+    if (prefix == call.query.end() ||
+        !absl::StartsWith(upload.key, prefix->second)) {
+      continue;
+    }
+    is_truncated = count == options_.page_key_count;
+    if (is_truncated) break;
+    ++count;
+    absl::StrAppend(&uploads, "<Upload><Key>", PercentEncode(upload.key, true),
+                    "</Key><UploadId>", id, "</UploadId></Upload>");
+  }
+  return {200,
+          {},
+          absl::StrCat("<ListMultipartUploadsResult>",
+                       "<EncodingType>url</EncodingType><IsTruncated>",
+                       is_truncated ? "true" : "false", "</IsTruncated>",
+                       uploads, "</ListMultipartUploadsResult>")};
+}
+
 ServerAnswer FakeS3::Complete(const Call& call, const std::string& id) {
   const absl::StatusOr<XmlElement> list = ParseXml(call.request.body);
   if (!list.ok()) return MakeError(400, "MalformedXML");
@@ -297,9 +331,7 @@ ServerAnswer FakeS3::Complete(const Call& call, const std::string& id) {
     last = number;
     bytes += uploads_[id].parts[number];
   }
-  if (call.header("if-none-match") == "*" && objects_.count(call.key) > 0) {
-    return MakeError(412, "PreconditionFailed");
-  }
+  if (MustNotWrite(call)) return MakeError(412, "PreconditionFailed");
   Store(call.key, bytes, uploads_[id].metadata);
   uploads_.erase(id);
   return {200, {}, "<CompleteMultipartUploadResult/>"};

@@ -25,7 +25,8 @@ struct FakeS3Options {
   std::string bucket = "bucket";
   std::string region = "us-east-1";
   AwsCredentials credentials = {"AKIDEXAMPLE", "secret/key+1"};
-  int page_key_count = 2;  // Keys of a page of a list.
+  int page_key_count = 2;  // Keys, or uploads, of a page of a list.
+  bool ignores_if_none_match = false;  // As old servers do.
 };
 
 class FakeS3 {
@@ -58,6 +59,7 @@ class FakeS3 {
     Metadata metadata;
   };
   struct Upload {
+    std::string key;
     Metadata metadata;
     std::map<int, std::string> parts;
   };
@@ -77,6 +79,10 @@ class FakeS3 {
   ServerAnswer Serve(const Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ServerAnswer ServeUpload(const Call& call)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  ServerAnswer ListUploads(const Call& call)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // True if the condition of a write does not hold.
+  bool MustNotWrite(const Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ServerAnswer Complete(const Call& call, const std::string& id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ServerAnswer List(const Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,15 +1,14 @@
 #include "cli/commands/run/export_run.h"
 
-#include <filesystem>
 #include <memory>
 #include <random>
 #include <stop_token>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "atoll/v1/run_service.grpc.pb.h"
+#include "base/io/files.h"
 #include "base/layout/layout.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/run/checkpoints.h"
@@ -100,7 +99,6 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
       client, options.run_id, server::ToRoutes(pinned), options.patience,
       [&](const server::ShardRoutes& routes) { shards->SetRoutes(routes); },
       options.on_notice);
-  std::error_code error;
   worker::ExportModelOptions export_options;
   export_options.idle_max = options.patience;
   export_options.stop = options.stop;
@@ -113,9 +111,7 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
                                      FormatBytes(done), " of ",
                                      FormatBytes(total)));
   };
-  export_options.directory = std::filesystem::absolute(options.directory, error)
-                                 .lexically_normal()
-                                 .string();
+  export_options.directory = AbsolutePath(options.directory);
   export_options.weight_file_bytes_max = options.weight_file_mb_max * 1000000;
   export_options.replaces_other = options.force;
   export_options.template_directory = options.template_directory;

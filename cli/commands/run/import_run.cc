@@ -1,10 +1,8 @@
 #include "cli/commands/run/import_run.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
+#include "base/io/files.h"
 #include "base/layout/layout.h"
 #include "base/rpc/wait_notice.h"
 #include "base/status/status_macros.h"
@@ -221,10 +220,7 @@ absl::StatusOr<Imported> ImportRun(const Context& context,
                    run_id);
   }
   Imported imported;
-  std::error_code error;
-  imported.directory = std::filesystem::absolute(options.directory, error)
-                           .lexically_normal()
-                           .string();
+  imported.directory = AbsolutePath(options.directory);
   const absl::StatusOr<worker::ModelToImport> model = worker::ReadModelToImport(
       imported.directory, spec.layout(), options.stop);
   if (absl::IsCancelled(model.status())) return model.status();

@@ -1,44 +1,25 @@
 #include "coordinator/core/outputs/island_warning.h"
 
-#include <vector>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 
 namespace atl::coordinator {
-namespace {
-
-// The digest of a present member's samples; empty: it is not present, or does
-// not tell.
-std::string IndexDigest(const Member& member, const ObservedMember& observed) {
-  if (!member.present() || !observed.progress.has_value()) return "";
-  return observed.progress->index_digest();
-}
-
-}  // namespace
 
 std::string WarnOfIsland(const RunState& state, const Observations& observed,
                          int32_t slot) {
-  const std::vector<Member>& members = state.members();
-  const std::string digest =
-      IndexDigest(members[slot], observed.members[slot]);
-  if (digest.empty()) return "";
-  for (size_t other = 0; other < members.size(); ++other) {
-    if (static_cast<int32_t>(other) == slot ||
-        IndexDigest(members[other], observed.members[other]) != digest) {
-      continue;
-    }
-    const int32_t mine = members[slot].record.data_shard();
-    const int32_t theirs = members[other].record.data_shard();
-    return absl::StrCat(
-        "it reads the same samples as island ",
-        members[other].record.island_id(), "; their data shards are ", mine,
-        " and ", theirs, " of ", state.spec().data().data_shard_count(), ": ",
-        mine == theirs
-            ? "a run with as many data shards as islands gives each its own"
-            : "split the samples by the data shard, as atoll.ShardSampler "
-              "does");
-  }
-  return "";
+  const std::optional<int32_t> other =
+      observed.sample_readers.FindOther(slot);
+  if (!other.has_value()) return "";
+  const storage::v1::MemberSet& theirs = state.members()[*other].record;
+  const int32_t mine = state.members()[slot].record.data_shard();
+  return absl::StrCat(
+      "it reads the same samples as island ", theirs.island_id(),
+      "; their data shards are ", mine, " and ", theirs.data_shard(), " of ",
+      state.spec().data().data_shard_count(), ": ",
+      mine == theirs.data_shard()
+          ? "a run with as many data shards as islands gives each its own"
+          : "split the samples by the data shard, as atoll.ShardSampler does");
 }
 
 }  // namespace atl::coordinator

@@ -140,6 +140,45 @@ struct RoundTimers {
   RoundWait wait;
 };
 
+// Present islands by the digest of the samples that they read
+// (ReportProgressRequest.index_digest).
+class SampleReaders {
+ public:
+  // Empty: the island of `slot` tells no digest, or is not present. Returns
+  // whether that is new.
+  bool Set(int32_t slot, const std::string& digest) {
+    const auto known = digests_.find(slot);
+    if (known == digests_.end()) {
+      if (digest.empty()) return false;
+    } else {
+      if (known->second == digest) return false;
+      const auto readers = slots_.find(known->second);
+      readers->second.erase(slot);
+      if (readers->second.empty()) slots_.erase(readers);
+      digests_.erase(known);
+    }
+    if (!digest.empty()) {
+      digests_[slot] = digest;
+      slots_[digest].insert(slot);
+    }
+    return true;
+  }
+
+  // The lowest other slot with the digest of `slot`; nullopt: none has it.
+  std::optional<int32_t> FindOther(int32_t slot) const {
+    const auto known = digests_.find(slot);
+    if (known == digests_.end()) return std::nullopt;
+    for (const int32_t reader : slots_.at(known->second)) {
+      if (reader != slot) return reader;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::map<int32_t, std::string> digests_;
+  std::map<std::string, std::set<int32_t>> slots_;  // None is empty.
+};
+
 struct Observations {
   std::vector<ObservedShard> shards;           // By shard, once placed.
   std::vector<ObservedMember> members;         // By slot.
@@ -147,6 +186,7 @@ struct Observations {
   std::vector<AskedSlots> asked;               // By fragment.
   std::map<std::string, absl::Time> pin_ends;  // Leases, by pin_id.
   std::map<ContributionPlace, Recall> recalls;
+  SampleReaders sample_readers;
 };
 
 }  // namespace atl::coordinator

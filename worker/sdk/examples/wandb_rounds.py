@@ -10,5 +10,5 @@ def log(event):
         wandb.log({"atoll/" + name: event[name] for name in (
             "round", "loss", "training_share", "waited_seconds")
                    if event[name] is not None})
-    elif event["event"] in ("lost", "refused"):
+    elif event["event"] in ("lost", "refused", "warned"):
         wandb.alert(title="atoll: " + event["event"], text=event["message"])

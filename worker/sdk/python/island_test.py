@@ -352,7 +352,7 @@ class LoopTest(IslandCase):
                 pass
         told = ["its norm is too large", "so is this", "the last one too"]
         self.assertEqual([e["message"] for e in events
-                          if e["event"] == "refused"], told)
+                          if e["event"] == "warned"], told)
         self.assertEqual([r.getMessage() for r in logs.records],
                          ["run spring: " + line for line in told])
 
@@ -360,11 +360,14 @@ class LoopTest(IslandCase):
         def script(peer):
             peer.hello()
             peer.layout()
-            peer.end(complete=False, message="the island counts tokens")
+            peer.end(complete=False, message="the island counts tokens",
+                     code="FAILED_PRECONDITION", reason="OTHER_WEIGHT_UNIT")
 
         with self.exchange(script), self.assertRaisesRegex(
-                atoll.Error, "the island counts tokens"):
+                atoll.Error, r"the island counts tokens \(OTHER_WEIGHT_UNIT\)"
+        ) as raised:
             self.island().start()
+        self.assertEqual(raised.exception.code, "FAILED_PRECONDITION")
 
     def test_metrics_are_means_by_tokens(self):
         def script(peer):

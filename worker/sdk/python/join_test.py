@@ -180,23 +180,6 @@ class JoinTest(cases.FolderCase):
         self.assertRegex(digests[0], "^[0-9a-f]{64}$")
         self.assertIsNone(digests[1])
 
-    def test_a_warning_is_told_once(self):
-        def script(peer):
-            peer.place()
-            peer.begin(seq="2")
-            for warning in ("equal samples", "equal samples", "", "other"):
-                peer.train(1, warning=warning)
-            peer.end()
-
-        with self.exchange(script), self.assertLogs("atoll") as logs:
-            with atoll.Island(joined=self.join()) as island:
-                while island.step(loss=1.0, tokens=1):
-                    pass
-        self.assertEqual([e["message"] for e in self.events
-                          if e["event"] == "warned"],
-                         ["equal samples", "other"])
-        self.assertIn("WARNING:atoll:run spring: equal samples", logs.output)
-
     def test_the_hello_tells_the_digest_of_what_is_frozen(self):
         def script(expected, peer):
             self.assertEqual(peer.receive(), {"seq": "1", "hello": {

@@ -45,8 +45,7 @@ _KINDS: dict[str, dict[str, Any]] = {
               "data_position": "int64", "token_count": "int64",
               "loss": "double", "leave": "bool", "metrics": ("double",),
               "paused_seconds": "double", "notices": ["string"],
-              "index_digest": "string", "warning": "string",
-              "kept_step_count": "int64"},
+              "index_digest": "string", "kept_step_count": "int64"},
     "evaluate": {"version": "int64", "loss": "double", "token_count": "int64"},
     "save": {"save_id": "string"},
     "load": {"save_id": "string", "keep": "bool"},
@@ -55,7 +54,8 @@ _KINDS: dict[str, dict[str, Any]] = {
     "progress": {"step_count": "int64", "token_count": "int64",
                  "loss": "double"},
     "interrupt": {},
-    "end": {"complete": "bool", "message": "string", "notices": ["string"]},
+    "end": {"complete": "bool", "message": "string", "notices": ["string"],
+            "code": "string", "reason": "string"},
 }
 _DEFAULTS = {"string": "", "int32": 0, "int64": 0, "double": 0.0,
              "bool": False}

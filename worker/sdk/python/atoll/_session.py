@@ -181,8 +181,7 @@ class Session:
 
     def _tell(self, message: Message) -> None:
         for notice in message.body.get("notices", ()):
-            self._news.tell("refused", notice, logging.WARNING,
-                            reason="REJECTED")
+            self._news.tell("warned", notice, logging.WARNING)
 
     @staticmethod
     def _refuse(why: str) -> Error:

@@ -233,7 +233,6 @@ class Island:
         self._is_waiting = False   # For the exchange: nothing is half done.
         self._exit_code = 0        # Not 0: SIGTERM has come.
         self._has_handler = False
-        self._warning = ""         # The newest one that was told.
         if ranks.size == 1:
             _closing.add(folder, self)
 
@@ -498,7 +497,6 @@ class Island:
             self._tell_round(result.request["version"])
             self._train = result
             self._newest = result.request
-            self._warn(result.request["warning"])
             self._schedules.move_to(self.clock, self._trainer.is_restored)
             self._trainer.is_restored = False
             self._poll = self._client.poll()
@@ -514,13 +512,8 @@ class Island:
                 self._news.tell("ended", "the run is complete")
         if not result["complete"]:
             raise Error(result["message"] or "the island has ended",
-                        reason="ISLAND_ENDED", code="CANCELLED")
-
-    def _warn(self, warning: str) -> None:
-        if warning and warning != self._warning and (
-                self._trainer.ranks.rank == 0):
-            self._news.tell("warned", warning, logging.WARNING)
-        self._warning = warning
+                        reason=result["reason"] or "ISLAND_ENDED",
+                        code=result["code"] or "CANCELLED")
 
     def _tell_round(self, version: int) -> None:
         """Tells of a join, or of the round that `version` ends."""

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace atl::worker {
+namespace atl {
 
 // The reference implementation's limit.
 inline constexpr int64_t kSafetensorsHeaderBytesMax = 100'000'000;
@@ -41,8 +42,10 @@ std::string ShapeText(absl::Span<const int64_t> shape);
 bool HasShape(const SafetensorsEntry& entry, absl::Span<const int64_t> shape);
 
 // The file's bytes before the data, for F32 tensors in file order; fills in the
-// offsets from the shapes.
-std::string SafetensorsPreamble(std::vector<SafetensorsEntry>& entries);
+// offsets from the shapes. The default metadata is what transformers requires.
+std::string SafetensorsPreamble(
+    std::vector<SafetensorsEntry>& entries,
+    const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
 // Parses the header's JSON; `data_bytes` is the size of the data. Returns the
 // entries in the order of their offsets.
@@ -52,4 +55,4 @@ std::string SafetensorsPreamble(std::vector<SafetensorsEntry>& entries);
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
     absl::string_view json, int64_t data_bytes);
 
-}  // namespace atl::worker
+}  // namespace atl

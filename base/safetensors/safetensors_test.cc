@@ -1,4 +1,4 @@
-#include "worker/checkpoint/safetensors.h"
+#include "base/safetensors/safetensors.h"
 
 #include <cstring>
 #include <iostream>
@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 
-namespace atl::worker {
+namespace atl {
 namespace {
 
 absl::Status Parse(const std::string& json, int64_t data_bytes) {
@@ -83,4 +83,4 @@ TEST(SafetensorsTest, SurvivesRandomChanges) {
 }
 
 }  // namespace
-}  // namespace atl::worker
+}  // namespace atl

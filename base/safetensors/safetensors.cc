@@ -1,4 +1,4 @@
-#include "worker/checkpoint/safetensors.h"
+#include "base/safetensors/safetensors.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,7 +10,7 @@
 #include "base/status/status_macros.h"
 #include "nlohmann/json.hpp"
 
-namespace atl::worker {
+namespace atl {
 namespace {
 
 using Json = nlohmann::json;
@@ -91,10 +91,11 @@ bool HasShape(const SafetensorsEntry& entry, absl::Span<const int64_t> shape) {
   return absl::MakeConstSpan(entry.shape) == shape;
 }
 
-std::string SafetensorsPreamble(std::vector<SafetensorsEntry>& entries) {
+std::string SafetensorsPreamble(
+    std::vector<SafetensorsEntry>& entries,
+    const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json json;
-  // transformers requires it.
-  json["__metadata__"] = {{"format", "pt"}};
+  json["__metadata__"] = metadata;
   int64_t offset = 0;
   for (SafetensorsEntry& entry : entries) {
     entry.dtype = "F32";
@@ -157,4 +158,4 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
   return entries;
 }
 
-}  // namespace atl::worker
+}  // namespace atl

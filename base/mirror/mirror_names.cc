@@ -1,0 +1,76 @@
+#include "base/mirror/mirror_names.h"
+
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/random_id/random_id.h"
+
+namespace atl::mirror {
+namespace {
+
+constexpr char kManifest[] = "manifest.json";
+
+// The place in a name with four parts.
+std::optional<CheckpointPlace> ParsePlace(
+    const std::vector<absl::string_view>& parts) {
+  CheckpointPlace place;
+  if (parts.size() != 4 || !IsRandomId(parts[0]) ||
+      !absl::SimpleAtoi(parts[1], &place.run_epoch) ||
+      !absl::SimpleAtoi(parts[2], &place.commit_seq) || place.run_epoch < 1 ||
+      place.commit_seq < 1) {
+    return std::nullopt;
+  }
+  place.run_uid = std::string(parts[0]);
+  return place;
+}
+
+}  // namespace
+
+std::string PlaceName(const CheckpointPlace& place) {
+  return absl::StrCat(place.run_uid, "/", place.run_epoch, "/",
+                      place.commit_seq, "/");
+}
+
+std::string ManifestName(const CheckpointPlace& place) {
+  return absl::StrCat(PlaceName(place), kManifest);
+}
+
+std::optional<CheckpointPlace> ParseManifestName(absl::string_view name) {
+  const std::optional<CheckpointPlace> place =
+      ParsePlace(absl::StrSplit(name, '/'));
+  // Only the one spelling of a number.
+  if (!place.has_value() || ManifestName(*place) != name) return std::nullopt;
+  return place;
+}
+
+std::string ShardPrefix(const CheckpointPlace& place, int32_t shard) {
+  return absl::StrCat(PlaceName(place), "shard-", shard, "-");
+}
+
+std::string PartName(const CheckpointPlace& place, int32_t shard,
+                     int32_t fragment, absl::string_view sha256) {
+  return absl::StrCat(ShardPrefix(place, shard), "fragment-", fragment, "-",
+                      sha256, ".safetensors");
+}
+
+std::optional<CheckpointPlace> ParsePartName(absl::string_view name) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(name, '/');
+  const std::optional<CheckpointPlace> place = ParsePlace(parts);
+  if (!place.has_value()) return std::nullopt;
+  absl::string_view last = parts[3];
+  absl::ConsumeSuffix(&last, ".safetensors");
+  const std::vector<absl::string_view> words = absl::StrSplit(last, '-');
+  int32_t shard = 0;
+  int32_t fragment = 0;
+  if (words.size() != 5 || !absl::SimpleAtoi(words[1], &shard) ||
+      !absl::SimpleAtoi(words[3], &fragment) || words[4].size() != 64 ||
+      PartName(*place, shard, fragment, words[4]) != name) {
+    return std::nullopt;
+  }
+  return place;
+}
+
+}  // namespace atl::mirror

@@ -1,0 +1,39 @@
+// Names of objects in a mirror, relative to its URL. Pure. Thread-safe.
+
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace atl::mirror {
+
+// A checkpoint's place. Ordered by run, epoch and commit.
+struct CheckpointPlace {
+  std::string run_uid;     // As RandomId.
+  int64_t run_epoch = 0;   // >= 1.
+  int64_t commit_seq = 0;  // Pin.commit_seq, >= 1.
+
+  friend auto operator<=>(const CheckpointPlace&,
+                          const CheckpointPlace&) = default;
+};
+
+// "RUN_UID/EPOCH/COMMIT/": the prefix of a checkpoint's names.
+std::string PlaceName(const CheckpointPlace& place);
+
+std::string ManifestName(const CheckpointPlace& place);
+// nullopt: `name` is no manifest's.
+std::optional<CheckpointPlace> ParseManifestName(absl::string_view name);
+
+// The prefix of the names of a shard's parts.
+std::string ShardPrefix(const CheckpointPlace& place, int32_t shard);
+// `sha256`: of the part, in hex.
+std::string PartName(const CheckpointPlace& place, int32_t shard,
+                     int32_t fragment, absl::string_view sha256);
+// The checkpoint of a part. nullopt: `name` is no part's.
+std::optional<CheckpointPlace> ParsePartName(absl::string_view name);
+
+}  // namespace atl::mirror

@@ -1,0 +1,54 @@
+#include "base/mirror/mirror_names.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace atl::mirror {
+namespace {
+
+const CheckpointPlace kPlace = {"0123456789abcdef0123456789abcdef", 2, 15};
+
+TEST(MirrorNamesTest, NamesAreThoseOfTheDesign) {
+  EXPECT_EQ(ManifestName(kPlace),
+            "0123456789abcdef0123456789abcdef/2/15/manifest.json");
+  EXPECT_EQ(PartName(kPlace, 1, 0, "abc"),
+            "0123456789abcdef0123456789abcdef/2/15/shard-1-fragment-0-abc"
+            ".safetensors");
+  EXPECT_EQ(PartName(kPlace, 1, 0, "abc").find(ShardPrefix(kPlace, 1)), 0u);
+  EXPECT_NE(PartName(kPlace, 11, 0, "abc").find(ShardPrefix(kPlace, 1)), 0u);
+}
+
+TEST(MirrorNamesTest, OnlyAManifestsNameIsParsed) {
+  EXPECT_EQ(ParseManifestName(ManifestName(kPlace)), kPlace);
+  const std::string uid = kPlace.run_uid;
+  for (const std::string& name :
+       {std::string(), uid + "/2/15/", uid + "/2/15/manifest.json.tmp",
+        uid + "/02/15/manifest.json", uid + "/+2/15/manifest.json",
+        uid + "/0/15/manifest.json", uid + "/2/0/manifest.json",
+        uid + "/2/-1/manifest.json", uid + "/2/ 15/manifest.json",
+        uid + "/2/99999999999999999999/manifest.json",
+        "x/" + uid + "/2/15/manifest.json",
+        uid.substr(1) + "/2/15/manifest.json"}) {
+    EXPECT_EQ(ParseManifestName(name), std::nullopt) << name;
+  }
+}
+
+TEST(MirrorNamesTest, OnlyAPartsNameIsParsed) {
+  const std::string sha256(64, 'a');
+  const std::string name = PartName(kPlace, 1, 0, sha256);
+  EXPECT_EQ(ParsePartName(name), kPlace);
+  for (const std::string& wrong :
+       {ManifestName(kPlace), "x/" + name, name + ".tmp",
+        PartName(kPlace, 1, 0, sha256 + "a"), PartName(kPlace, 1, 0, "../x"),
+        PlaceName(kPlace) + "shard-01-fragment-0-" + sha256 + ".safetensors",
+        PlaceName(kPlace) + "shard-1-fragment-0-" + sha256,
+        PlaceName(kPlace) + "model.safetensors",
+        PlaceName({"run", 2, 15}) + name.substr(PlaceName(kPlace).size())}) {
+    EXPECT_EQ(ParsePartName(wrong), std::nullopt) << wrong;
+  }
+  EXPECT_EQ(ParseManifestName(name), std::nullopt);
+}
+
+}  // namespace
+}  // namespace atl::mirror

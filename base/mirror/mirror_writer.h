@@ -1,0 +1,47 @@
+// Completes and removes checkpoints of a mirror. One process does it for a run:
+// its coordinator. Thread-compatible.
+
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "atoll/storage/v1/mirror_manifest.pb.h"
+#include "base/mirror/mirror_names.h"
+#include "base/object_store/object_store.h"
+
+namespace atl::mirror {
+
+// Writes the manifest, once, after a look at each part. OK also if the same
+// manifest exists, whatever its create_time: an earlier process wrote it.
+//
+// DATA_LOSS: CheckManifest refuses it. FAILED_PRECONDITION: a part is missing
+// or has another size; upload it again. ALREADY_EXISTS: there is another
+// manifest: another process writes this run's checkpoints. Others: the store's.
+absl::Status WriteManifest(ObjectStore& store,
+                           const storage::v1::MirrorManifest& manifest);
+
+struct Collected {
+  int64_t checkpoint_count = 0;  // Manifests that were removed.
+  int64_t object_count = 0;      // Parts that were removed.
+};
+
+// Removes the checkpoints of a run that are not in `kept`, and parts that no
+// manifest ever named. `kept` are the places of checkpoints that the run keeps,
+// or is about to complete. Removes only objects with names that the mirror
+// gives, below the run's own uid; a manifest goes before its parts, so no
+// checkpoint is listed that is not whole.
+//
+// FAILED_PRECONDITION: the mirror has a checkpoint of a later epoch than
+// `run_epoch`: the caller is an old copy. Nothing is removed. Others: the
+// store's.
+absl::StatusOr<Collected> CollectRun(ObjectStore& store,
+                                     const std::string& run_uid,
+                                     int64_t run_epoch,
+                                     const std::set<CheckpointPlace>& kept);
+
+}  // namespace atl::mirror

@@ -1,0 +1,60 @@
+// Reads checkpoints of a mirror. Needs no cluster. Thread-compatible.
+
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "atoll/storage/v1/mirror_manifest.pb.h"
+#include "base/layout/layout.h"
+#include "base/mirror/mirror_names.h"
+#include "base/object_store/object_store.h"
+
+namespace atl::mirror {
+
+// The checkpoints that are whole, in order. Errors as ObjectStore::List's.
+absl::StatusOr<std::vector<CheckpointPlace>> ListCheckpoints(
+    ObjectStore& store);
+
+class MirroredCheckpoint {
+ public:
+  // Reads and checks the manifest. `store` must outlive the object.
+  //
+  // NOT_FOUND: there is none. DATA_LOSS: it is damaged, or of another format.
+  static absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> Open(
+      ObjectStore& store, const CheckpointPlace& place);
+
+  const storage::v1::MirrorManifest& manifest() const { return manifest_; }
+  const RunLayout& layout() const { return layout_; }
+
+  // Reads all parts and checks them. `parameters`: gets theta in the model
+  // order, shape [layout.element_count()]; empty: only checks. Holds theta of
+  // one part in memory.
+  //
+  // DATA_LOSS: a part is missing or damaged, or a fragment has another digest
+  // than the cut; the message names it. Its values are undefined then. Others:
+  // the store's.
+  absl::Status Read(absl::Span<float> parameters = {}) const;
+
+ private:
+  MirroredCheckpoint(ObjectStore& store, storage::v1::MirrorManifest manifest,
+                     RunLayout layout)
+      : store_(store),
+        manifest_(std::move(manifest)),
+        layout_(std::move(layout)) {}
+
+  // Reads a part into `theta`, and checks its size, SHA-256 and header.
+  absl::Status ReadPart(const storage::v1::MirrorPart& part,
+                        std::vector<float>& theta) const;
+
+  ObjectStore& store_;
+  const storage::v1::MirrorManifest manifest_;
+  const RunLayout layout_;
+};
+
+}  // namespace atl::mirror
