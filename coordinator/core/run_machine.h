@@ -141,7 +141,7 @@ class RunMachine {
   absl::Status ReadCut(const v1::ExportCheckpointRequest& request,
                        RunAnswer& answer) const;
   // The newest checkpoint that a restore may start from, that is not suspect, and
-  // that every shard's newest report holds. Null: there is none.
+  // that every shard's newest report holds. Null: none is.
   const v1::Pin* FindDurableCheckpoint() const;
   // A command that works in a frozen run.
   std::string ReadCommand() const;

@@ -172,7 +172,7 @@ absl::StatusOr<v1::GetRunStateResponse> WaitForShards(
           "`atoll run show ", run.run_id(), "` shows it"));
     } else {
       for (const v1::ServerState& server : state->servers()) {
-        // Of reports of the new epoch.
+        // A report of an earlier epoch does not count.
         if (!server.fault().empty()) return FailedShard(server, state->run());
         if (server.persisted_commit_seq() < run.restored().commit_seq()) {
           waiting = DescribeWaiting(server);
@@ -270,7 +270,7 @@ absl::Status RestoreRun(Context& context, const RestoreOptions& options) {
     RETURN_IF_ERROR(Ask(context, options, stop));
   }
   request.set_dry_run(false);
-  // What was shown, also if a newer checkpoint became durable meanwhile.
+  // The cut that was shown, also if a newer one became durable meanwhile.
   if (options.from.empty()) request.set_from(answer.pin().pin_id());
   ASSIGN_OR_RETURN(answer, Restore(*client, request));
   const absl::StatusOr<v1::GetRunStateResponse> after =
