@@ -129,6 +129,19 @@ TEST(DescribeTest, AnEvaluationThatFailedSaysWhy) {
                         "is nan"));
 }
 
+TEST(DescribeTest, WhatLeavesTheBandIsSaidInItsEvent) {
+  v1::RunEvent event;
+  event.mutable_round_committed()->set_outside_band("its norm is inf");
+  EXPECT_THAT(DescribeEvent(event, {}),
+              HasSubstr("; outside the run's band: its norm is inf"));
+  event.mutable_evaluated()->set_outside_band("its evaluation failed");
+  EXPECT_THAT(DescribeEvent(event, {}),
+              HasSubstr("; outside the run's band: its evaluation failed"));
+  event.mutable_pin_changed()->mutable_pin()->set_pin_id("round-9");
+  event.mutable_pin_changed()->mutable_pin()->set_suspect(true);
+  EXPECT_THAT(DescribeEvent(event, {}), HasSubstr(", suspect"));
+}
+
 TEST(DescribeTest, TellsTokensAsAShareOfTheirBudget) {
   EXPECT_EQ(DescribeTokens(1234, Schedule(3, 0)), "1,234");
   EXPECT_EQ(DescribeTokens(1234, Schedule(0, 5000)), "1,234 of 5,000 (24.7 %)");

@@ -191,6 +191,7 @@ TEST(PresetsTest, VolunteersWaitForNoIslandAndBoundEach) {
   EXPECT_EQ(spec.outer().weighting(), v1::WEIGHTING_TOKENS);
   EXPECT_GE(spec.data().data_shard_count(), schedule.island_count_min());
   EXPECT_EQ(spec.data().path(), "");
+  EXPECT_EQ(spec.guard().on_norm(), v1::GUARD_ACTION_PAUSE);
 }
 
 }  // namespace

@@ -78,6 +78,17 @@ class GuardRunTest : public RunSimulationTest {
         run_->machine().Step(event::Resume{}, run_->now()).status().ok());
     run_->Flush();
   }
+  // The island reports its training loss.
+  void ReportLoss(const std::string& id, double loss) {
+    v1::ReportProgressRequest request;
+    request.set_loss(loss);
+    request.set_loss_step_count(4);
+    ASSERT_TRUE(
+        run_->machine()
+            .Step(event::Progress{run_->Credentials(id), request}, run_->now())
+            .ok());
+    run_->Flush();
+  }
   // Evaluates the newest version, by the island whose turn it is.
   void Evaluate(double loss, const std::string& failure = "") {
     const int64_t version = run_->fragment(0).newest.version();
@@ -253,19 +264,39 @@ TEST_F(GuardRunTest, ABadEvaluationMarksCheckpointsThatHaveItsVersion) {
   }
 }
 
+TEST_F(GuardRunTest, ATrainingLossThatJumpsIsDamage) {
+  StartSteady(Guarded(v1::GUARD_ACTION_PAUSE));
+  for (int i = 0; i < 17; ++i) {
+    for (const char* id : {"i0", "i1"}) ReportLoss(id, 3);
+    Commit();
+  }
+  ReportLoss("i0", 3);
+  ReportLoss("i1", 50);  // One of two is not the run.
+  Commit();
+  ASSERT_EQ(State(), v1::RUN_STATE_ACTIVE);
+  for (const char* id : {"i0", "i1"}) ReportLoss(id, 50);
+  Commit();
+  EXPECT_EQ(State(), v1::RUN_STATE_PAUSED);
+  EXPECT_THAT(Reason(), HasSubstr("its training loss, 50, is above 4.5"));
+  run_->CheckLog();
+}
+
 // A peer's claim is not what pauses a run.
 TEST_F(GuardRunTest, ALossThatAnEnrolledIslandClaimsIsNotDamage) {
   v1::RunSpec spec = Guarded(v1::GUARD_ACTION_PAUSE);
   run_ = std::make_unique<RunSimulation>(spec);
+  run_->share_of_token = 0;
   run_->StartServers();
   for (const char* id : {"i0", "i1"}) {
     ASSERT_TRUE(run_->Join(id, "token").ok());
     ASSERT_TRUE(run_->Ready(id).ok());
   }
   for (int i = 0; i < 20; ++i) {
+    for (const char* id : {"i0", "i1"}) ReportLoss(id, 3);
     Commit();
     Evaluate(3);
   }
+  for (const char* id : {"i0", "i1"}) ReportLoss(id, 1e9);
   Commit();
   Evaluate(1e9);
   EXPECT_EQ(State(), v1::RUN_STATE_ACTIVE);

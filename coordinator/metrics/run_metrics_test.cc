@@ -112,6 +112,7 @@ TEST_F(RunMetricsTest, ShowTheValuesOfARun) {
   EXPECT_EQ(Gauge("atoll_last_commit_timestamp_seconds"), 1000);
   EXPECT_EQ(Gauge("atoll_run_train_loss"), 2.5);
   EXPECT_EQ(Gauge("atoll_run_validation_loss"), std::nullopt);
+  EXPECT_EQ(Gauge("atoll_run_outside_band"), 0);
 }
 
 TEST_F(RunMetricsTest, CountOutcomesAndDurationsOfBatches) {

@@ -19,9 +19,9 @@ using ::testing::SizeIs;
 const absl::Time kStart = absl::FromUnixSeconds(20'000 * 86'400);
 
 // Makes a checkpoint every `period` for `duration`, and drops what expires.
-class Run {
+class Series {
  public:
-  explicit Run(int keep_count) : keep_count_(keep_count) {}
+  explicit Series(int keep_count) : keep_count_(keep_count) {}
 
   void Make(absl::Time now, bool suspect = false) {
     ++made_;
@@ -62,7 +62,7 @@ class Run {
 };
 
 TEST(KeptCheckpointsTest, KeepsTheNewestAndTheFirstOfTheHour) {
-  Run run(0);
+  Series run(0);
   run.MakeEvery(absl::Minutes(1), absl::Minutes(5));
   EXPECT_THAT(run.Ids(), SizeIs(5));
   run.MakeEvery(absl::Minutes(1), absl::Minutes(50));
@@ -71,7 +71,7 @@ TEST(KeptCheckpointsTest, KeepsTheNewestAndTheFirstOfTheHour) {
 }
 
 TEST(KeptCheckpointsTest, KeepsOneAnHourForADayAndOneADayForAWeek) {
-  Run run(2);
+  Series run(2);
   run.MakeEvery(absl::Minutes(10), absl::Hours(24 * 20));
   const std::vector<int64_t> ages = run.Ages();
   // 24 hours, and the first of six earlier days; the newest is in the last hour.
@@ -85,27 +85,27 @@ TEST(KeptCheckpointsTest, KeepsOneAnHourForADayAndOneADayForAWeek) {
 }
 
 TEST(KeptCheckpointsTest, DaysComeBeforeHoursIfThereAreTooMany) {
-  Run run(20);
+  Series run(20);
   run.MakeEvery(absl::Minutes(10), absl::Hours(24 * 20));
   const std::vector<int64_t> ages = run.Ages();
   EXPECT_THAT(ages, SizeIs(kCheckpointsMax));
   for (int64_t day = 2; day <= 7; ++day) {
     EXPECT_THAT(ages, ::testing::Contains(24 * day - 1)) << day;
   }
-  Run many(32);
+  Series many(32);
   many.MakeEvery(absl::Minutes(10), absl::Hours(24 * 20));
   EXPECT_THAT(many.Ids(), SizeIs(kCheckpointsMax));
   EXPECT_THAT(many.Ages(), ::testing::Each(::testing::Lt(6)));
 }
 
 TEST(KeptCheckpointsTest, RareCheckpointsStayUntilTheyAreNotTheNewest) {
-  Run run(3);
+  Series run(3);
   run.MakeEvery(absl::Hours(24 * 30), absl::Hours(24 * 300));
   EXPECT_THAT(run.Ids(), ElementsAre("round-8", "round-9", "round-10"));
 }
 
 TEST(KeptCheckpointsTest, TheNewestThatIsNotSuspectStays) {
-  Run run(5);
+  Series run(5);
   run.MakeEvery(absl::Hours(1), absl::Hours(3));
   run.MakeEvery(absl::Minutes(10), absl::Hours(24 * 30), /*suspect=*/true);
   EXPECT_EQ(run.Ids().front(), "round-3");

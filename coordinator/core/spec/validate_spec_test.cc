@@ -97,6 +97,16 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
        [](auto& s) {
          s.mutable_history()->set_keep_round_count((int64_t{1} << 31) + 1);
        }},
+      {"spec.checkpoint.keep_count",
+       [](auto& s) { s.mutable_checkpoint()->set_keep_count(33); }},
+      {"spec.checkpoint.keep_count",
+       [](auto& s) { s.mutable_checkpoint()->set_keep_count(-1); }},
+      {"spec.checkpoint.mirror",
+       [](auto& s) { s.mutable_checkpoint()->set_mirror(true); }},
+      {"spec.guard.on_norm",
+       [](auto& s) {
+         s.mutable_guard()->set_on_norm(static_cast<v1::GuardAction>(9));
+       }},
       {"spec.durability",
        [](auto& s) {
          s.set_durability(v1::DURABILITY_ISLAND);

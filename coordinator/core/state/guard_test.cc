@@ -1,8 +1,10 @@
 #include "coordinator/core/state/guard.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -26,7 +28,7 @@ struct Values {
 };
 
 // Judges and notes one commit after the other.
-class Run {
+class Commits {
  public:
   // Returns why the commit is outside.
   std::string Commit(double norm, std::optional<double> loss = std::nullopt) {
@@ -42,8 +44,8 @@ class Run {
 };
 
 // A run's usual state: norms about 1, losses about 3.
-Run MakeSteady(int count = 64) {
-  Run run;
+Commits MakeSteady(int count = 64) {
+  Commits run;
   for (int i = 0; i < count; ++i) {
     EXPECT_EQ(run.Commit(1 + 0.1 * (i % 3), 3 + 0.05 * (i % 4)), "") << i;
   }
@@ -73,28 +75,28 @@ TEST(GuardTest, TheBandCountsFromSixteenCommitsOn) {
 }
 
 TEST(GuardTest, WhatIsNotFiniteIsOutsideFromTheFirstCommitOn) {
-  EXPECT_THAT(Run().Commit(kInf), HasSubstr("norm is inf"));
-  EXPECT_THAT(Run().Commit(kNan), HasSubstr("norm is nan"));
-  EXPECT_THAT(Run().Commit(1, kNan), HasSubstr("training loss is nan"));
-  EXPECT_THAT(Run().Commit(1, kInf), HasSubstr("training loss is inf"));
+  EXPECT_THAT(Commits().Commit(kInf), HasSubstr("norm is inf"));
+  EXPECT_THAT(Commits().Commit(kNan), HasSubstr("norm is nan"));
+  EXPECT_THAT(Commits().Commit(1, kNan), HasSubstr("training loss is nan"));
+  EXPECT_THAT(Commits().Commit(1, kInf), HasSubstr("training loss is inf"));
 }
 
 TEST(GuardTest, NormsOfZeroMakeNoBand) {
-  Run run;
+  Commits run;
   for (int i = 0; i < 100; ++i) EXPECT_EQ(run.Commit(0), "");
   EXPECT_THAT(run.guard().norms(), IsEmpty());
   EXPECT_EQ(run.Commit(1), "");
 }
 
 TEST(GuardTest, WhatIsOutsideDoesNotMoveTheBand) {
-  Run run = MakeSteady();
+  Commits run = MakeSteady();
   for (int i = 0; i < 200; ++i) EXPECT_NE(run.Commit(100, 3.0), "") << i;
   EXPECT_EQ(run.guard().held_count(), 200);
   EXPECT_THAT(run.guard().norms(), SizeIs(kBandValuesMax));
 }
 
 TEST(GuardTest, EightCommitsInARowInsideEndTheSuspicion) {
-  Run run = MakeSteady();
+  Commits run = MakeSteady();
   run.Commit(100, 3.0);
   for (int i = 0; i < 7; ++i) run.Commit(1, 3.0);
   EXPECT_EQ(run.guard().held_count(), 8);
@@ -117,7 +119,7 @@ TEST(GuardTest, AnEvaluationIsComparedWithThreeOfItsIsland) {
 }
 
 TEST(GuardTest, OnlyAnEvaluationEndsWhatAnEvaluationBegan) {
-  Run run = MakeSteady();
+  Commits run = MakeSteady();
   NoteEvaluation("version 3 is bad", run.guard());
   EXPECT_EQ(run.guard().held_count(), 1);
   for (int i = 0; i < 20; ++i) run.Commit(1, 3.0);
@@ -191,12 +193,12 @@ std::vector<Ordinary> ListOrdinary() {
                            Normal(0, 0.05)(random)};
        }},
       {"a small loss that varies by itself",
-       [=](int at, std::mt19937_64& random) {
+       [](int /*at*/, std::mt19937_64& random) {
          return Values{std::exp(Normal(0, 0.5)(random)),
                        0.01 * std::exp(Normal(0, 0.4)(random))};
        }},
       {"a loss below 0, as rewards give",
-       [=](int at, std::mt19937_64& random) {
+       [](int /*at*/, std::mt19937_64& random) {
          return Values{std::exp(Normal(0, 0.5)(random)),
                        Normal(-0.2, 0.3)(random)};
        }},
@@ -207,7 +209,7 @@ TEST(GuardTest, OrdinaryRunsStayInside) {
   for (const Ordinary& ordinary : ListOrdinary()) {
     for (uint64_t seed = 1; seed <= 5; ++seed) {
       std::mt19937_64 random(seed);
-      Run run;
+      Commits run;
       for (int at = 0; at < 2000; ++at) {
         const Values values = ordinary.make(at, random);
         ASSERT_EQ(run.Commit(values.norm, values.loss), "")
@@ -221,13 +223,19 @@ TEST(GuardTest, OrdinaryRunsStayInside) {
 TEST(GuardTest, DamageInAnOrdinaryRunIsSeen) {
   for (const Ordinary& ordinary : ListOrdinary()) {
     std::mt19937_64 random(1);
-    Run run;
+    Commits run;
     for (int at = 0; at < 1000; ++at) {
       const Values values = ordinary.make(at, random);
       run.Commit(values.norm, values.loss);
     }
     const Values values = ordinary.make(1000, random);
-    EXPECT_NE(FindDamage(run.guard(), 1e30, values.loss), "") << ordinary.name;
+    std::vector<double> norms(run.guard().norms().begin(),
+                              run.guard().norms().end());
+    std::sort(norms.begin(), norms.end());
+    for (const double norm : {1e30, 100 * norms[norms.size() / 2]}) {
+      EXPECT_NE(FindDamage(run.guard(), norm, values.loss), "")
+          << ordinary.name << ", norm " << norm;
+    }
     EXPECT_NE(FindDamage(run.guard(), values.norm, kNan), "") << ordinary.name;
     EXPECT_NE(FindDamage(run.guard(), values.norm, *values.loss + 50), "")
         << ordinary.name;
