@@ -25,7 +25,8 @@ class MirroredCheckpoint {
  public:
   // Reads and checks the manifest. `store` must outlive the object.
   //
-  // NOT_FOUND: there is none. DATA_LOSS: it is damaged, or of another format.
+  // NOT_FOUND: it does not exist. DATA_LOSS: it is damaged, or of another
+  // format.
   static absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> Open(
       ObjectStore& store, const CheckpointPlace& place);
 

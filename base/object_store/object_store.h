@@ -115,7 +115,7 @@ class ObjectStore {
   virtual absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(
       absl::string_view name, WriteMode mode) = 0;
 
-  // Removes an object, durably; OK if there is none. Directories stay.
+  // Removes an object, durably. OK if it does not exist. Directories stay.
   virtual absl::Status Remove(absl::string_view name);
 
   // Removes the bytes that killed writers of names with this prefix left. Such

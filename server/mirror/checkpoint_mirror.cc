@@ -89,7 +89,7 @@ void CheckpointMirror::Run() {
     if (parts.ok()) {
       job.on_done(*parts);
     } else if (!is_cancelled_ && parts.status() != last_status()) {
-      LOG(WARN) << "checkpoint " << job.place.commit_seq << " of shard "
+      LOG(WARNING) << "checkpoint " << job.place.commit_seq << " of shard "
                 << job.shard << " is not in the mirror: " << parts.status();
     }
     MutexLock lock(&mutex_);

@@ -44,7 +44,7 @@ struct CheckpointMirrorOptions {
   std::function<absl::StatusOr<std::unique_ptr<ObjectStore>>(
       const Waiting& waiting)>
       open;
-  int64_t bytes_per_second = 0;  // Of uploads; 0: no bound.
+  int64_t bytes_per_second = 0;  // The rate of uploads; 0: no bound.
   // From a failure to the next attempt of any job.
   absl::Duration retry_delay = absl::Minutes(1);
   Waiting waiting;  // Without `cancelled`.
@@ -64,7 +64,7 @@ class CheckpointMirror {
   // Forgets the jobs of a shard. On return nothing of them is in use.
   void Drop(const std::string& run_uid, int32_t shard);
 
-  // The newest attempt's error; OK if it succeeded or there was none.
+  // The newest attempt's error; OK after a success, and at first.
   absl::Status last_status() const;
 
  private:
