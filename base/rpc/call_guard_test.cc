@@ -348,7 +348,9 @@ TEST_F(CallGuardPauseTest, ManyWaitingCallsLetNoConnectionInUntilFewWait) {
   const UniqueFd late = DialAndSend();
   EndOldest();  // The listener's thread goes on.
   // A pause that lasts would end by itself.
-  if (absl::Now() < begin + absl::Seconds(1)) EXPECT_EQ(served(), 2u);
+  if (absl::Now() < begin + absl::Seconds(1)) {
+    EXPECT_EQ(served(), 2u);
+  }
   while (waiting_.size() > 64) End();
   AwaitServed(3);
 }
