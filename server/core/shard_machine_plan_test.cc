@@ -377,6 +377,7 @@ TEST_F(ShardMachinePlanTest, AMachineAtTheCutTakesThePlanAndKeepsItsPins) {
 
 TEST_F(ShardMachinePlanTest, AFailedRestoreIsReportedUnderItsEpochUntilAnother) {
   BringToCommit5();
+  Plan();
   v1::ServerRunPlan restored = RestoredPlan(plan_);
   RecoveredShard disk = Disk(5, 5);
   disk.failed_run_epoch = 2;

@@ -68,7 +68,9 @@ class RunStoreRestoreTest : public testing::TestWithParam<v1::Durability> {
       ASSERT_OK(store_->contributions().Bind(Info(slot)).status());
     }
     ASSERT_OK(store_->contributions().Refuse(Info(2), "NaN"));
-    if (keeps_contributions()) ASSERT_NO_FATAL_FAILURE(Store(0));
+    if (keeps_contributions()) {
+      ASSERT_NO_FATAL_FAILURE(Store(0));
+    }
     // What follows is about power cuts, not about the level.
     ASSERT_OK(store_->Flush());
     ASSERT_OK(records_.Write(RecordBatch(), Sync::kMachine));
