@@ -6,7 +6,9 @@
 // value that only a newer program knows.
 //
 // A bit never changes its meaning. A new value of an enum below RunSpec gets a
-// new bit and a row in features.cc; features_test fails without one.
+// new bit and a row in features.cc; features_test fails without one. Fields that
+// only the coordinator reads need no bit: the spec that it sends to islands and
+// servers is without them, so an older program may take part.
 
 #pragma once
 

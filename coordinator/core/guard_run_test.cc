@@ -255,6 +255,7 @@ TEST_F(GuardRunTest, ABadEvaluationMarksCheckpointsThatHaveItsVersion) {
     EXPECT_THAT(Suspects(), testing::ElementsAre("round-24"));
     run_->Restart();
     EXPECT_THAT(Suspects(), testing::ElementsAre("round-24"));
+    run_->FollowPlans();
     // Accepted, the same loss is no damage any longer.
     Resume();
     Commit();

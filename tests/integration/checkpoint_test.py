@@ -18,7 +18,8 @@ from harness import wait
 
 # A checkpoint every round, and more rounds than kept checkpoints.
 KEPT = 32
-EVERY = {"checkpoint_every_round_count": 1, "schedule": {"round_count": 1000}}
+EVERY = {"checkpoint_every_round_count": 1,
+         "checkpoint": {"keep_count": KEPT}, "schedule": {"round_count": 1000}}
 
 
 def manifest_path(cluster, server, pin_id):

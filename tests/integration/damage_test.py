@@ -28,6 +28,7 @@ class DamageTest(cluster_module.IntegrationTest):
         super().setUpClass()
         cls.values = cls.run_values({"durability": "machine",
                                      "checkpoint_every_round_count": 1,
+                                     "checkpoint": {"keep_count": 32},
                                      "schedule": {"round_count": 20}})
 
     def setUp(self):

@@ -85,7 +85,7 @@ struct FragmentState {
   std::deque<double> median_norms;
   // Norms of the newest kStepNormsMax merged contributions, oldest first.
   std::deque<StepNorm> step_norms;
-  // The guard's view of its commits (guard.h).
+  // The band of its commits (guard.h).
   storage::v1::FragmentGuard guard;
   // Async runs, by slot: what an island was last asked to do. A plan stands
   // until a contribution of the island is decided or the island is gone.
