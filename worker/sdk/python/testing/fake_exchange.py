@@ -163,8 +163,8 @@ class Peer:
         return self.ask("train", step=str(step), step_count=str(step_count),
                         lr_scale=1.0, **body)
 
-    def end(self, complete=True, message="done"):
-        self.tell("end", complete=complete, message=message)
+    def end(self, complete=True, message="done", **fields):
+        self.tell("end", complete=complete, message=message, **fields)
 
     def wait_for_close(self):
         """What the trainer still sends before it closes."""
