@@ -40,7 +40,13 @@ Action IslandLoop::Wait(std::string reason, Lane lane) const {
 }
 
 Action IslandLoop::Next(Lane lane) const {
-  if (lane != Lane::kTraining) return NextInLane(lane);
+  Action action =
+      lane == Lane::kTraining ? NextInTraining() : NextInLane(lane);
+  action.run_epoch = run_epoch_;
+  return action;
+}
+
+Action IslandLoop::NextInTraining() const {
   if (auto action = NextEnd()) return *std::move(action);
   if (!joined_) return Wait("joining the run");
   if (!save_looked_at_) {
@@ -273,10 +279,15 @@ Action IslandLoop::MakePull(int32_t fragment) const {
 
 Action IslandLoop::ReadyReport(std::string reason) const {
   Action action = MakeAction(ActionKind::kReportReady, std::move(reason));
-  action.commit_seq = View().CutCommitSeq();
+  action.commit_seq = HeldCommitSeq();
   action.island_epoch = island_epoch_;
   action.coordinator_epoch = plan_.coordinator_epoch();
   return action;
+}
+
+// A restore makes an older cut the newest one.
+int64_t IslandLoop::HeldCommitSeq() const {
+  return std::max(View().CutCommitSeq(), plan_.restored_commit_seq());
 }
 
 Action IslandLoop::OptimizerReset() const {
@@ -284,6 +295,7 @@ Action IslandLoop::OptimizerReset() const {
       MakeAction(ActionKind::kResetOptimizer,
                  "its state is of other parameters");
   action.warm_up = plan_.commit_seq() > 0;
+  action.commit_seq = plan_.restored_commit_seq();
   return action;
 }
 
