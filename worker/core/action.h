@@ -63,8 +63,8 @@ struct Action {
   int64_t version = 0;  // kPull, kApply; kEvaluate, kTrain: of fragment 0.
   v1::Digest digest;       // kPull: of the fragment at that version.
   int64_t from_version = -1;  // kPull: the held anchor; -1: none.
-  // kReportReady, kEvaluate, kPull; kResetOptimizer: IslandPlan's
-  // restored_commit_seq.
+  // kReportReady, kEvaluate, kPull; kResetOptimizer, kRestoreSave, kBeginRound:
+  // IslandPlan.restored_commit_seq.
   int64_t commit_seq = 0;
   // kReportReady: the membership epoch and coordinator start it is meant for.
   int64_t island_epoch = 0;

@@ -43,6 +43,11 @@ Action IslandLoop::Next(Lane lane) const {
   Action action =
       lane == Lane::kTraining ? NextInTraining() : NextInLane(lane);
   action.run_epoch = run_epoch_;
+  if (action.kind == ActionKind::kResetOptimizer ||
+      action.kind == ActionKind::kRestoreSave ||
+      action.kind == ActionKind::kBeginRound) {
+    action.commit_seq = plan_.restored_commit_seq();
+  }
   return action;
 }
 
@@ -295,7 +300,6 @@ Action IslandLoop::OptimizerReset() const {
       MakeAction(ActionKind::kResetOptimizer,
                  "its state is of other parameters");
   action.warm_up = plan_.commit_seq() > 0;
-  action.commit_seq = plan_.restored_commit_seq();
   return action;
 }
 
