@@ -353,8 +353,8 @@ class Trainer:
     def _on_go_back(self, keeps: bool, strict: bool) -> None:
         self._saver.wait()
         self._trains = []
-        self.is_restored = True  # Schedulers go to the run's clock.
         if not keeps:
+            self.is_restored = True  # Schedulers go to the run's clock.
             self._state.restore(self._store.load(
                 "", self._parameters.shards()), only_optimizers=not strict)
 
