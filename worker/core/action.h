@@ -83,7 +83,7 @@ struct Action {
   int64_t data_position = 0;    // kTrain: first window; kContribute: next.
   std::string warning;          // kTrain: IslandPlan.warning.
 
-  int64_t run_epoch = 0;  // Of IslandLoop when it chose the action.
+  int64_t run_epoch = 0;  // IslandLoop's when it chose the action.
   int32_t slot = 0;       // kContribute, kPush.
   int64_t seq = 0;        // kContribute, kPush, kSave.
   // kContribute.

@@ -200,7 +200,7 @@ absl::Status IslandPart::DoHere(Lane lane, const PartCommand& command,
 absl::Status IslandPart::ResetOptimizer(const Action& action) {
   if (action.run_epoch != run_epoch_) {
     // The save of the past stays on disk until a later one replaces it: its
-    // run_epoch tells that it counts no more, and its header whose log the
+    // run_epoch tells that it no longer counts, and its header whose log the
     // island has seen.
     run_epoch_ = action.run_epoch;
     copy_.Finish();

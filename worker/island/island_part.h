@@ -194,7 +194,7 @@ class IslandPart {
   std::optional<ContributionEncoder> encoder_;
   std::unique_ptr<server::ParameterClient> parameters_;
   double tokens_per_second_ = 0;
-  int64_t run_epoch_ = 0;  // Of what is held here.
+  int64_t run_epoch_ = 0;  // That of what is held here.
   std::optional<LocalCheckpoint> checkpoint_;
   // While the local checkpoint is restored, after its whole save: the records
   // that follow it, and the record that is being repeated.

@@ -125,9 +125,9 @@ class IslandRunner {
   int stops_forwarded_ ABSL_GUARDED_BY(mutex_) = 0;
   bool trainer_ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool lanes_stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of the newest plan or join; the loop may not have got it yet.
+  // From the newest plan or join; the loop may not have got it yet.
   int64_t newest_run_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t run_epoch_seen_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the loop.
+  int64_t run_epoch_seen_ ABSL_GUARDED_BY(mutex_) = 0;  // The loop's.
   std::vector<std::thread> lanes_;
 
   // For the log: the news with the newest outcomes that were counted, and

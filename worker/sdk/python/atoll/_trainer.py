@@ -201,7 +201,7 @@ class Trainer:
         """The run was restored: the steps since its cut are lost.
 
         Resets what `state` has, in a run that is not strict only the
-        optimizers: the data goes on. `keeps_at_restore`: nothing.
+        optimizers: the data continues. `keeps_at_restore`: nothing.
         """
         self._ask("go_back", self.keeps_at_restore, strict)
         self._answered = self._base = ""
