@@ -1029,6 +1029,7 @@ UNITS = {
         "island_loop_async_test": "//worker/core/testing:shaped_plan :island_loop",
         "island_loop_random_test": "//worker/core/testing:own_slot //worker/core/testing:shaped_plan :island_loop",
         "island_loop_recovery_test": "//base/status:not_finite //worker/core/testing:own_slot //worker/core/testing:shaped_plan :data_awaited :island_loop",
+        "island_loop_restore_test": "//base/status:not_finite //worker/core/testing:own_slot //worker/core/testing:shaped_plan :island_loop",
         "island_loop_streaming_test": "//worker/core/testing:shaped_plan :island_loop",
         "island_loop_test": "//base/status:refusal //worker/core/testing:own_slot //worker/core/testing:shaped_plan :data_awaited :island_loop",
         "leave_reason": "//base/status:not_finite :action",

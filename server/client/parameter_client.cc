@@ -457,6 +457,7 @@ class GrpcParameterClient : public ParameterClient {
         v1::PullParametersRequest request;
         request.set_run_id(options_.run_id);
         request.set_run_uid(options_.run_uid);
+        request.set_run_epoch(bounds.run_epoch);
         request.set_fragment(wanted.fragment);
         request.set_version(wanted.version);
         request.set_layout_fingerprint(layout_.fingerprint());

@@ -51,6 +51,9 @@ struct CallBounds {
   // saves a round trip. Until the answer comes, blocks that shards have are
   // sent too.
   bool is_new = false;
+  // A pull is of this run_epoch: one version has other values after a restore.
+  // 0: of the server's.
+  int64_t run_epoch = 0;
 };
 
 struct ShardOutcome {

@@ -20,6 +20,8 @@ enum class ActionKind {
   kRestoreSave,     // The local checkpoint's state into the trainer; one step
                     // or record of it at a time.
   kResetOptimizer,  // Fresh optimizer state; a warm-up follows if `warm_up`.
+                    // The first one of a later run_epoch also drops error
+                    // feedback and contributions.
   kPull,            // `fragment` at `version`, checked against `digest`; may
                     // build on the anchor of `from_version`.
   kReportReady,     // Tell the coordinator that cut `commit_seq` is held.
@@ -61,7 +63,9 @@ struct Action {
   int64_t version = 0;  // kPull, kApply; kEvaluate, kTrain: of fragment 0.
   v1::Digest digest;       // kPull: of the fragment at that version.
   int64_t from_version = -1;  // kPull: the held anchor; -1: none.
-  int64_t commit_seq = 0;     // kReportReady, kEvaluate, kPull.
+  // kReportReady, kEvaluate, kPull; kResetOptimizer, kRestoreSave, kBeginRound:
+  // IslandPlan.restored_commit_seq.
+  int64_t commit_seq = 0;
   // kReportReady: the membership epoch and coordinator start it is meant for.
   int64_t island_epoch = 0;
   int64_t coordinator_epoch = 0;
@@ -78,7 +82,7 @@ struct Action {
   int32_t data_shard = 0;       // kTrain, kContribute.
   int64_t data_position = 0;    // kTrain: first window; kContribute: next.
 
-  int64_t run_epoch = 0;  // kContribute, kPush, kPull.
+  int64_t run_epoch = 0;  // IslandLoop's when it chose the action.
   int32_t slot = 0;       // kContribute, kPush.
   int64_t seq = 0;        // kContribute, kPush, kSave.
   // kContribute.

@@ -43,8 +43,10 @@ bool Decided(v1::Outcome outcome) {
 }  // namespace
 
 void IslandLoop::OnJoined(const v1::JoinResponse& response) {
-  const bool same = joined_ && response.slot() == slot_ &&
-                    response.run().run_epoch() == run_epoch_;
+  const int64_t run_epoch =
+      std::max(response.run().run_epoch(), response.plan().run_epoch());
+  const bool same =
+      joined_ && response.slot() == slot_ && run_epoch == run_epoch_;
   const bool first = !joined_;
   joined_ = true;
   connected_ = true;
@@ -56,11 +58,13 @@ void IslandLoop::OnJoined(const v1::JoinResponse& response) {
                     : std::max(next_seq_, response.next_seq());
   next_seq_ = std::max<int64_t>(next_seq_, 1);
   join_outcomes_.assign(response.outcomes().begin(), response.outcomes().end());
-  if (!same) {
-    run_epoch_ = response.run().run_epoch();
+  if (first) {
+    run_epoch_ = run_epoch;  // The local checkpoint decides whether to reset.
+  } else if (run_epoch != run_epoch_) {
+    StartAfresh(run_epoch);
+  } else if (!same) {
     DropAll();
-    // After a first join the local checkpoint decides whether to reset.
-    reset_due_ = !first;
+    reset_due_ = true;
   }
   if (!position_.has_value() ||
       position_->first != response.data_shard() ||
@@ -77,7 +81,6 @@ void IslandLoop::OnJoined(const v1::JoinResponse& response) {
   // A Join's plan counts even if its revision is lower: a restarted coordinator
   // numbers its plans anew.
   plan_ = response.plan();
-  run_epoch_ = std::max(run_epoch_, plan_.run_epoch());
   Settle();
 }
 
@@ -96,11 +99,7 @@ void IslandLoop::OnPlan(const v1::IslandPlan& plan) {
   }
   plan_ = plan;
   if (plan_.run_epoch() > run_epoch_) {
-    run_epoch_ = plan_.run_epoch();
-    DropAll();
-    save_looked_at_ = true;
-    reset_due_ = true;
-    position_.reset();
+    StartAfresh(plan_.run_epoch());
   }
   if (sync_.has_value()) {
     for (Sync::Part& part : sync_->parts) {
@@ -159,9 +158,13 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
   if (!is_finite) lane.backing_off = false;
   lane.running.reset();
   if (IsDataAwaited(status)) return Settle();  // It has changed nothing.
+  if (action.run_epoch < run_epoch_ && action.kind != ActionKind::kLeave) {
+    OnStale(action, status);
+    return Settle();
+  }
   switch (action.kind) {
     case ActionKind::kPull:
-      if (status.ok() && action.run_epoch == run_epoch_ &&
+      if (status.ok() &&
           action.fragment < static_cast<int32_t>(held_.size())) {
         held_[action.fragment] = action.version;
         held_commit_seq_ = std::max(held_commit_seq_, action.commit_seq);
@@ -258,6 +261,22 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       break;
   }
   Settle();
+}
+
+void IslandLoop::OnStale(const Action& action, const absl::Status& status) {
+  lanes_[Index(FindLane(action.kind))] = {};
+  // A number that may be in a local checkpoint is not used again.
+  if (action.kind == ActionKind::kContribute) {
+    next_seq_ = std::max(next_seq_, action.seq + 1);
+  }
+  const bool is_step = action.kind == ActionKind::kTrain ||
+                       action.kind == ActionKind::kRestoreSave;
+  if (IsOtherRun(status)) {
+    OnRefused(status);
+  } else if (is_step && NeverRetry(status) &&
+             !FindNotFinite(status).has_value()) {
+    LeaveWith(action.kind, status);  // The trainer cannot continue.
+  }
 }
 
 void IslandLoop::OnPushed(const Action& action, const absl::Status& status) {
@@ -384,6 +403,19 @@ void IslandLoop::DropAll() {
   ready_reported_ = {0, 0};
   recovery_ = Recovery();
   begun_from_.clear();
+}
+
+void IslandLoop::StartAfresh(int64_t run_epoch) {
+  run_epoch_ = run_epoch;
+  DropAll();
+  // Versions go back, and those after them are made anew.
+  evaluated_version_ = 0;
+  shown_ = false;
+  last_contributed_ = false;
+  position_.reset();
+  // A local checkpoint of an earlier epoch is never loaded.
+  save_looked_at_ = true;
+  reset_due_ = true;
 }
 
 void IslandLoop::Settle() {

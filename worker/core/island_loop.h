@@ -49,7 +49,9 @@ class IslandLoop {
 
   // The answer to a Join. Called after every Join.
   void OnJoined(const v1::JoinResponse& response);
-  // Drops plans older than the newest one seen.
+  // Drops plans older than the newest one seen. A plan of a later run_epoch
+  // tells of a restore: the island drops all that it has, also the results of
+  // actions that run, and starts afresh from the plan's cut.
   void OnPlan(const v1::IslandPlan& plan);
   // `why` is set while the coordinator does not accept this island for an
   // unknown time: every wait names it.
@@ -88,6 +90,8 @@ class IslandLoop {
   bool ready() const {
     return joined_ && ready_reported_.first == island_epoch_;
   }
+  // The run's epoch, as far as the island knows.
+  int64_t run_epoch() const { return run_epoch_; }
   // UNSPECIFIED if the plan does not name this island's contribution `key`.
   v1::Outcome FindOutcome(const v1::ContributionKey& key) const;
   // True if the contribution `seq` of `at` needs nothing more from us.
@@ -149,6 +153,8 @@ class IslandLoop {
   bool ReadyReported() const;
   bool Away() const;
 
+  // The action's result is of an earlier run_epoch.
+  void OnStale(const Action& action, const absl::Status& status);
   void OnPushed(const Action& action, const absl::Status& status);
   void OnBegun();
   // The local parameters are lost; `status` is NotFinite.
@@ -164,6 +170,8 @@ class IslandLoop {
   void SettleRound();
   void SettleRecovery();
   void DropAll();
+  // The run was restored: `run_epoch` begins.
+  void StartAfresh(int64_t run_epoch);
   void ReconcileSave(const SaveSummary& save);
   void TakeFrom(const SaveSummary& save);
   void NoteOpenRounds();
@@ -201,6 +209,9 @@ class IslandLoop {
   bool ShowDue() const;
   bool HeldAll() const;
   Action Wait(std::string reason, Lane lane = Lane::kTraining) const;
+  Action NextInTraining() const;
+  // The smallest commit_seq of a cut that the island may report.
+  int64_t HeldCommitSeq() const;
   int64_t EvaluatedVersion() const;
 
   // Async runs: island_loop_async.cc.

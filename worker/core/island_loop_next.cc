@@ -40,7 +40,18 @@ Action IslandLoop::Wait(std::string reason, Lane lane) const {
 }
 
 Action IslandLoop::Next(Lane lane) const {
-  if (lane != Lane::kTraining) return NextInLane(lane);
+  Action action =
+      lane == Lane::kTraining ? NextInTraining() : NextInLane(lane);
+  action.run_epoch = run_epoch_;
+  if (action.kind == ActionKind::kResetOptimizer ||
+      action.kind == ActionKind::kRestoreSave ||
+      action.kind == ActionKind::kBeginRound) {
+    action.commit_seq = plan_.restored_commit_seq();
+  }
+  return action;
+}
+
+Action IslandLoop::NextInTraining() const {
   if (auto action = NextEnd()) return *std::move(action);
   if (!joined_) return Wait("joining the run");
   if (!save_looked_at_) {
@@ -273,10 +284,15 @@ Action IslandLoop::MakePull(int32_t fragment) const {
 
 Action IslandLoop::ReadyReport(std::string reason) const {
   Action action = MakeAction(ActionKind::kReportReady, std::move(reason));
-  action.commit_seq = View().CutCommitSeq();
+  action.commit_seq = HeldCommitSeq();
   action.island_epoch = island_epoch_;
   action.coordinator_epoch = plan_.coordinator_epoch();
   return action;
+}
+
+// A restore makes an older cut the newest one.
+int64_t IslandLoop::HeldCommitSeq() const {
+  return std::max(View().CutCommitSeq(), plan_.restored_commit_seq());
 }
 
 Action IslandLoop::OptimizerReset() const {

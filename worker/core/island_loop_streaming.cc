@@ -105,7 +105,14 @@ Action IslandLoop::NextStreaming() const {
                       "the local checkpoint fits the plan");
   }
   if (!stream_.begun() && !HeldAll()) return Wait("pulling the newest cut");
-  if (reset_due_) return OptimizerReset();
+  if (reset_due_) {
+    // A save that began before a restore uses what the reset drops.
+    const std::optional<Action>& save = lanes_[Index(Lane::kSave)].running;
+    if (save.has_value() && save->run_epoch < run_epoch_) {
+      return Wait("a save from before the restore is not over");
+    }
+    return OptimizerReset();
+  }
   if (plan_.run_state() == v1::RUN_STATE_PAUSED) {
     return Wait("the run is paused");
   }

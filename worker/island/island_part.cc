@@ -166,15 +166,18 @@ absl::Status IslandPart::DoHere(Lane lane, const PartCommand& command,
   const Action& action = command.action;
   switch (action.kind) {
     case ActionKind::kLoadSave:
+      run_epoch_ = action.run_epoch;
       return LoadSave(result);
     case ActionKind::kRestoreSave:
+      state_->trainer().SetRunEpoch(action.run_epoch, action.commit_seq);
       return RestoreSave(result);
     case ActionKind::kResetOptimizer:
-      return state_->Reset(action.warm_up);
+      return ResetOptimizer(action);
     case ActionKind::kPull:
       return Pull(action, lane, bounds, result);
     case ActionKind::kBeginRound:
       absl::c_fill(token_counts_, 0);
+      state_->trainer().SetRunEpoch(action.run_epoch, action.commit_seq);
       return state_->BeginRound();
     case ActionKind::kTrain:
       return Train(action, result);
@@ -192,6 +195,28 @@ absl::Status IslandPart::DoHere(Lane lane, const PartCommand& command,
       return absl::InternalError(absl::StrCat(
           ActionName(action.kind), " is not an action of an island part"));
   }
+}
+
+absl::Status IslandPart::ResetOptimizer(const Action& action) {
+  if (action.run_epoch != run_epoch_) {
+    // The save of the past stays on disk until a later one replaces it: its
+    // run_epoch tells that it no longer counts, and its header whose log the
+    // island has seen.
+    run_epoch_ = action.run_epoch;
+    copy_.Finish();
+    checkpoint_->Forget();
+    replay_.reset();
+    record_.reset();
+    outbox_.Set({});
+    taken_ = {};
+    answers_.clear();
+    absl::c_fill(token_counts_, 0);
+    const absl::Span<float> momentum = state_->eager_momentum();
+    std::fill(momentum.begin(), momentum.end(), 0.0f);
+    ResetEncoder();
+  }
+  state_->trainer().SetRunEpoch(action.run_epoch, action.commit_seq);
+  return state_->Reset(action.warm_up);
 }
 
 absl::Status IslandPart::Train(const Action& action, PartResult& result) {

@@ -148,6 +148,9 @@ class IslandPart {
   // island_part_restore.cc.
   absl::Status LoadSave(PartResult& result);
   absl::Status RestoreSave(PartResult& result);
+  // Collective. Fresh optimizer state. The first time in a later run_epoch it
+  // drops all that was made of the lost versions.
+  absl::Status ResetOptimizer(const Action& action);
   absl::Status RestoreWhole(PartResult& result);
   absl::Status RestoreWholeHere();
   absl::Status RestoreLocal();
@@ -191,6 +194,7 @@ class IslandPart {
   std::optional<ContributionEncoder> encoder_;
   std::unique_ptr<server::ParameterClient> parameters_;
   double tokens_per_second_ = 0;
+  int64_t run_epoch_ = 0;  // That of what is held here.
   std::optional<LocalCheckpoint> checkpoint_;
   // While the local checkpoint is restored, after its whole save: the records
   // that follow it, and the record that is being repeated.

@@ -226,7 +226,8 @@ absl::Status IslandPart::Pull(const Action& action, Lane lane,
   const std::optional<Digest128> expected =
       is_replica ? std::nullopt
                  : std::make_optional(Digest128::FromProto(action.digest));
-  const auto pull = [&](const server::CallBounds& call_bounds) {
+  const auto pull = [&](server::CallBounds call_bounds) {
+    call_bounds.run_epoch = action.run_epoch;
     return is_replica
                ? parameters_->PullReplica(
                      action.fragment, action.version, action.from_version,
@@ -270,7 +271,8 @@ absl::Status IslandPart::PullForEvaluation(const Action& action,
   }
   for (const v1::FragmentVersion& at : action.cut) {
     const Digest128 expected = Digest128::FromProto(at.digest());
-    const auto pull = [&](const server::CallBounds& call_bounds) {
+    const auto pull = [&](server::CallBounds call_bounds) {
+      call_bounds.run_epoch = action.run_epoch;
       return parameters_->Pull(at.fragment(), at.version(), expected,
                                state_->FragmentBuffer(at.fragment()),
                                call_bounds);

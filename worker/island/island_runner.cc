@@ -234,6 +234,7 @@ absl::Status IslandRunner::OnJoined(const v1::JoinResponse& response) {
   part_->SetIdentity(response.island_epoch(), response.session_secret());
   part_->SetRoutes(server::ToRoutes(response.plan()));
   TellServers(response.plan());
+  NoteRunEpoch(response.plan().run_epoch());
   MutexLock lock(&mutex_);
   contributions_.Joined(response);
   return absl::OkStatus();
@@ -244,6 +245,7 @@ absl::Status IslandRunner::OnPlan(const v1::IslandPlan& plan) {
   RETURN_IF_ERROR(CheckPlan(spec_, plan));
   log_seen_.Note(plan.log());
   part_->SetRoutes(server::ToRoutes(plan));
+  NoteRunEpoch(plan.run_epoch());
   if (plan.run_state() != v1::RUN_STATE_ACTIVE) {
     part_->InterruptTraining(/*at_once=*/false);
   }
@@ -333,9 +335,32 @@ void IslandRunner::EndOthers(Lane lane, const absl::Status& status) {
   links_.group->Send(lane, EncodeCommand(command)).IgnoreError();
 }
 
+void IslandRunner::NoteRunEpoch(int64_t run_epoch) {
+  bool is_restored = false;
+  {
+    MutexLock lock(&mutex_);
+    is_restored = newest_run_epoch_ > 0 && run_epoch > newest_run_epoch_;
+    newest_run_epoch_ = std::max(newest_run_epoch_, run_epoch);
+  }
+  // Further steps are in vain.
+  if (is_restored) part_->InterruptTraining(/*at_once=*/false);
+}
+
+void IslandRunner::SettleRestore() {
+  if (loop_.run_epoch() == run_epoch_seen_) return;
+  if (run_epoch_seen_ > 0) {
+    LOG(WARNING) << "the run was restored to an earlier commit: starts afresh "
+                    "from its parameters, as run_epoch "
+                 << loop_.run_epoch();
+    phases_.EndAll();
+  }
+  run_epoch_seen_ = loop_.run_epoch();
+}
+
 Action IslandRunner::NextAction(Lane lane, int64_t* seen) {
   MutexLock lock(&mutex_);
   *seen = mailbox_.DrainInto(loop_);
+  SettleRestore();
   phases_.Settle(
       [this](const AnchoredFragment& at, int64_t seq) {
         return loop_.IsDecided(at, seq);
@@ -594,6 +619,10 @@ void IslandRunner::Evaluated(const Action& action, const absl::Status& status,
   if (status.ok() && !result.loss.has_value()) return;
   // These are tried again, unless the island ends.
   if (IsDataAwaited(status) || absl::IsCancelled(status) || lost()) return;
+  {
+    MutexLock lock(&mutex_);
+    if (action.run_epoch < newest_run_epoch_) return;  // Its version is lost.
+  }
   v1::Evaluation evaluation;
   evaluation.set_commit_seq(action.commit_seq);
   evaluation.set_version(action.version);

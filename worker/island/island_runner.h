@@ -70,6 +70,10 @@ class IslandRunner {
   absl::Status OnJoined(const v1::JoinResponse& response);
   absl::Status OnPlan(const v1::IslandPlan& plan);
 
+  // A join or a plan has `run_epoch`: a later one ends what the island does.
+  void NoteRunEpoch(int64_t run_epoch);
+  // After news to the loop: logs a restore, and ends what is measured.
+  void SettleRestore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives news to the loop and starts the next action of `lane`.
   Action NextAction(Lane lane, int64_t* seen);
   void Done(const Action& action, const absl::Status& status);
@@ -121,6 +125,9 @@ class IslandRunner {
   int stops_forwarded_ ABSL_GUARDED_BY(mutex_) = 0;
   bool trainer_ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool lanes_stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  // From the newest plan or join; the loop may not have got it yet.
+  int64_t newest_run_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t run_epoch_seen_ ABSL_GUARDED_BY(mutex_) = 0;  // The loop's.
   std::vector<std::thread> lanes_;
 
   // For the log: the news with the newest outcomes that were counted, and

@@ -140,6 +140,11 @@ class IslandTrainer {
   // outlived its exchange, and the run's result may depend on time.
   virtual bool keeps_state() const { return false; }
 
+  // Before Load, Reset or the first Train: the run's epoch, and if a restore has
+  // begun it, Restore.commit_seq. If the trainer's state is of an earlier
+  // epoch, the next Reset tells it of the restore, and keeps nothing.
+  virtual void SetRunEpoch(int64_t run_epoch, int64_t restored_commit_seq) {}
+
   // Returns how long a trainer in another process has owed an answer and said
   // nothing. Thread-safe.
   virtual absl::Duration silence() const { return absl::ZeroDuration(); }

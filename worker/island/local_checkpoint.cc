@@ -165,12 +165,23 @@ bool LocalCheckpoint::CheckFiles(SaveSet& set) const {
 
 // After a crash some processes may lack the newest; all have the previous. The
 // newest record, too, may be in some files only: nothing of it was pushed.
-absl::StatusOr<std::optional<SaveSummary>> LocalCheckpoint::Find() {
+absl::StatusOr<std::optional<SaveSummary>> LocalCheckpoint::Find(
+    int64_t run_epoch) {
   set_.reset();
   FoundSaves found = FindSaves(files_, place_);
   for (const std::string& note : found.notes) {
     LOG(WARNING) << "a local checkpoint is ignored: " << note;
   }
+  const auto is_fenced = [&](const SaveSet& set) {
+    return set.outline.header.summary.run_epoch < run_epoch;
+  };
+  if (absl::c_any_of(found.sets, is_fenced)) {
+    LOG(INFO) << "the run was restored: local checkpoints from before are not "
+                 "used, and the next one replaces them";
+  }
+  found.sets.erase(
+      std::remove_if(found.sets.begin(), found.sets.end(), is_fenced),
+      found.sets.end());
   std::vector<std::string> names;  // The newest first.
   for (const SaveSet& set : found.sets) {
     const absl::Status status = CheckSaveSet(place_, set, held_);

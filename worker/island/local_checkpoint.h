@@ -45,8 +45,9 @@ class LocalCheckpoint {
 
   // Collective. Finds the newest local checkpoint that all processes can read,
   // of any process count; nullopt without one. If it finds one, the calls below
-  // are allowed until Forget().
-  absl::StatusOr<std::optional<SaveSummary>> Find();
+  // are allowed until Forget(). One of a lower run_epoch than `run_epoch` is not
+  // found: the run was restored since. It stays until WriteWhole() replaces it.
+  absl::StatusOr<std::optional<SaveSummary>> Find(int64_t run_epoch);
   bool found() const { return set_.has_value(); }
   void Forget() { set_.reset(); }
 

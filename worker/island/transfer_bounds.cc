@@ -37,22 +37,27 @@ std::function<void(const server::Waiting&)> LogWaiting(const Action& action) {
       };
 }
 
-// True for a plan under which the pulled version is too old.
+// True for a plan under which the pulled version is too old, or was lost in a
+// restore.
 Mailbox::ObsoleteCheck PullCheck(const TransferBounds::Env& env,
                                  const Action& action) {
   if (action.kind == ActionKind::kPull) {
     const int64_t version_max =
         action.version + PullPatience(env.spec, env.layout, action.fragment);
-    return [fragment = action.fragment, version_max](const auto& plan) {
-      return CutVersion(plan, fragment) > version_max;
+    return [fragment = action.fragment, version_max,
+            run_epoch = action.run_epoch](const auto& plan) {
+      return plan.run_epoch() > run_epoch ||
+             CutVersion(plan, fragment) > version_max;
     };
   }
   // An evaluation pulls one fragment after the other, and needs no version of
   // those that it has. A server refuses a version that it no longer holds.
-  return [cut = action.cut](const v1::IslandPlan& plan) {
-    return std::all_of(cut.begin(), cut.end(), [&](const auto& at) {
-      return CutVersion(plan, at.fragment()) > at.version() + 1;
-    });
+  return [cut = action.cut,
+          run_epoch = action.run_epoch](const v1::IslandPlan& plan) {
+    return plan.run_epoch() > run_epoch ||
+           std::all_of(cut.begin(), cut.end(), [&](const auto& at) {
+             return CutVersion(plan, at.fragment()) > at.version() + 1;
+           });
   };
 }
 
@@ -95,9 +100,12 @@ Mailbox::ObsoleteCheck TransferBounds::PushCheck(
   }
   return [this, stops_in_pause, schedule = spec.schedule(),
           anchor_version = info.anchor_version(),
-          fragment = action.fragment](const v1::IslandPlan& plan) {
-    // An async run does not merge a contribution that is too old.
+          fragment = action.fragment,
+          run_epoch = action.run_epoch](const v1::IslandPlan& plan) {
+    // An async run does not merge a contribution that is too old, and after a
+    // restore none of those before counts.
     decided_ =
+        plan.run_epoch() > run_epoch ||
         !IsFreshEnough(schedule, anchor_version, CutVersion(plan, fragment));
     return decided_ || plan.run_state() == v1::RUN_STATE_CANCELLED ||
            (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);

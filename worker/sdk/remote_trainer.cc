@@ -55,6 +55,7 @@ absl::StatusOr<std::unique_ptr<RemoteTrainer>> RemoteTrainer::Create(
   RETURN_IF_ERROR(host.Connect(hello, spec.layout(), trainer->layout_, join,
                                std::move(stop), give_up));
   trainer->hello_ = host.TakeStandings();
+  trainer->trainer_epoch_ = trainer->hello_.run_epoch();
   return trainer;
 }
 
@@ -231,8 +232,20 @@ absl::Status RemoteTrainer::Load(const TrainerState& state) {
 
 absl::Status RemoteTrainer::Reset() { return LoadId(""); }
 
+void RemoteTrainer::SetRunEpoch(int64_t run_epoch,
+                                int64_t restored_commit_seq) {
+  run_epoch_ = run_epoch;
+  restored_commit_seq_ = restored_commit_seq;
+}
+
+// The state of a trainer that has just started is of no epoch.
+bool RemoteTrainer::IsFromBeforeRestore() const {
+  return restored_commit_seq_ > 0 && trainer_epoch_ != run_epoch_ &&
+         (has_state_ || hello_.has_state());
+}
+
 bool RemoteTrainer::keeps_state() const {
-  return !is_strict_ && hello_.has_state() &&
+  return !IsFromBeforeRestore() && !is_strict_ && hello_.has_state() &&
          (!has_state_ || kept_.has_value());
 }
 
@@ -240,7 +253,7 @@ bool RemoteTrainer::keeps_state() const {
 absl::Status RemoteTrainer::LoadId(const std::string& save_id) {
   bool keep = keeps_state();
   kept_.reset();
-  if (!has_state_ && hello_.has_state()) {
+  if (!has_state_ && hello_.has_state() && !IsFromBeforeRestore()) {
     for (const v1::TrainerStanding& standing : hello_.standings()) {
       if (is_strict_ && standing.save_id() != save_id) continue;
       if (standing.step_count() == 0) {
@@ -265,7 +278,14 @@ absl::Status RemoteTrainer::SendLoad(const std::string& save_id, bool keep) {
   v1::TrainerMessage request;
   request.mutable_load()->set_save_id(save_id);
   request.mutable_load()->set_keep(keep);
-  return host_.Ask(request).status();
+  request.mutable_load()->set_run_epoch(run_epoch_);
+  if (save_id.empty() && IsFromBeforeRestore()) {
+    request.mutable_load()->set_restored_commit_seq(restored_commit_seq_);
+    LOG(INFO) << "the trainer is told that the run was restored";
+  }
+  RETURN_IF_ERROR(host_.Ask(request).status());
+  trainer_epoch_ = run_epoch_;
+  return absl::OkStatus();
 }
 
 }  // namespace atl::worker

@@ -11,6 +11,8 @@
 //                                       bits need
 //   nothing fits, elastic run           it keeps its state; parameters are
 //                                       written
+//   the run was restored since          it is told so, and goes back to its
+//                                       first state; parameters are written
 
 #pragma once
 
@@ -64,6 +66,7 @@ class RemoteTrainer : public IslandTrainer {
   absl::StatusOr<TrainerState> Save(const std::string& save_id) override;
   absl::Status Load(const TrainerState& state) override;
   absl::Status Reset() override;
+  void SetRunEpoch(int64_t run_epoch, int64_t restored_commit_seq) override;
   bool keeps_state() const override;
   absl::Duration silence() const override { return host_.silence(); }
   absl::Status lost() const override { return host_.lost(); }
@@ -89,6 +92,8 @@ class RemoteTrainer : public IslandTrainer {
   absl::Status Write();
   absl::Status LoadId(const std::string& save_id);
   absl::Status SendLoad(const std::string& save_id, bool keep);
+  // The trainer's state is from before the run's newest restore.
+  bool IsFromBeforeRestore() const;
   // Gives kept steps up, if there are any.
   absl::Status DropKept();
 
@@ -102,6 +107,10 @@ class RemoteTrainer : public IslandTrainer {
   const bool is_in_rounds_;
   v1::TrainerHello hello_;  // The trainer's: what it has kept.
   bool has_state_ = false;  // The trainer was told which state to have.
+  int64_t run_epoch_ = 0;
+  int64_t restored_commit_seq_ = 0;
+  // The run_epoch that the trainer's state is of; 0: not known.
+  int64_t trainer_epoch_ = 0;
   std::optional<Kept> kept_;
 };
 

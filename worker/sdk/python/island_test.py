@@ -103,6 +103,39 @@ class LoopTest(IslandCase):
             np.testing.assert_array_equal(island.arrays["v"], [10] * 4)
         self.assertEqual(rounds, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4])
 
+    def test_a_restore_resets_the_state_unless_it_is_to_be_kept(self):
+        for on_restore, position in (("reset", 0), ("keep", 2)):
+            def script(peer):
+                peer.begin(1, 1)
+                peer.train(2, step=8, version=4)
+                peer.ask("load", save_id="", run_epoch="2",
+                         restored_commit_seq="9")
+                peer.write(5, 6)
+                peer.train(1, step=2, version=1)
+                peer.end()
+
+            events, loader = [], {"position": 0}
+            with self.exchange(script), self.island(
+                    work_dir=self.path(on_restore), state={"loader": loader},
+                    on_event=events.append, on_restore=on_restore) as island:
+                for _ in range(2):
+                    loader["position"] += 1
+                    self.assertTrue(island.step())
+                self.assertEqual(loader["position"], position, on_restore)
+                np.testing.assert_array_equal(island.arrays["v"], [6] * 4)
+                self.assertEqual((island.round, island.clock), (1, 2))
+                self.assertFalse(island.step())
+            told = [event for event in events if event["event"] == "restored"]
+            self.assertEqual([(event["commit"], event["run_epoch"])
+                              for event in told], [(9, 2)])
+            self.assertIn("reset" if on_restore == "reset" else
+                          "left as it is", told[0]["message"])
+            os.unlink(self.socket)
+
+    def test_another_on_restore_is_refused(self):
+        with self.assertRaisesRegex(atoll.Error, "on_restore is 'none'"):
+            self.island(on_restore="none")
+
     def test_given_arrays_are_copied_at_read_and_write(self):
         def script(peer):
             peer.begin(3, 4)

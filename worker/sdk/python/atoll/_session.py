@@ -233,8 +233,20 @@ class Session:
                                               self.hello["strict"])}
 
     def _on_load(self, body: dict[str, Any]) -> dict[str, Any]:
-        self._trainer.load(body["save_id"], self.hello["strict"], body["keep"],
-                           self._is_again)
+        commit = body["restored_commit_seq"]
+        if commit:
+            self._trainer.go_back(self.hello["strict"])
+            self._news.tell(
+                "restored", "the run was restored to an earlier state, as "
+                "run_epoch %d: the model gets its parameters, and the "
+                "optimizer is %s" % (
+                    body["run_epoch"], "left as it is" if
+                    self._trainer.keeps_at_restore else "reset"),
+                logging.WARNING, commit=commit, run_epoch=body["run_epoch"])
+        else:
+            self._trainer.load(body["save_id"], self.hello["strict"],
+                               body["keep"], self._is_again)
+        self._trainer.run_epoch = body["run_epoch"]
         self._is_again = False
         return {"save_id": body["save_id"]}
 

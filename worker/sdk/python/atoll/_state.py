@@ -74,6 +74,8 @@ class State:
         self._accessors = {name: _accessors(name, thing)
                            for name, thing in objects.items()}
         self.epoch = self.restore_count = 0
+        self._optimizers = {name for name, thing in objects.items()
+                            if hasattr(thing, "param_groups")}
         self._fixed = next((name for name, thing in objects.items() if any(
             of.__name__ == "StatefulDataLoader" for of in type(thing).mro())),
             None)
@@ -91,8 +93,11 @@ class State:
                             for name, (read, _) in self._accessors.items()},
                 "random": _get_random(), "epoch": self.epoch}
 
-    def restore(self, captured: Mapping[str, Any]) -> None:
+    def restore(self, captured: Mapping[str, Any],
+                only_optimizers: bool = False) -> None:
         """Replaces the state. The objects may keep the memory of `captured`.
+
+        `only_optimizers`: all but optimizers stays as it is.
 
         Error OTHER_STATE: it was captured from other names.
         """
@@ -104,7 +109,10 @@ class State:
                         hint="Give the same `state` as before, or use a new "
                         "work_dir.")
         for name, (_, replace) in self._accessors.items():
-            replace(saved[name])
+            if not only_optimizers or name in self._optimizers:
+                replace(saved[name])
+        if only_optimizers:
+            return
         _set_random(captured["random"])
         self.epoch = captured.get("epoch", 0)
         self.restore_count += 1

@@ -63,6 +63,9 @@ class Trainer:
         self._is_saved = True    # The state is that of `_answered`.
         # The optimizers have been restored: their rates are those of a save.
         self.is_restored = False
+        self.run_epoch = 0             # The newest load's; 0: not told.
+        self.keeps_at_restore = False  # go_back leaves the state as it is.
+        self.went_back = False         # The run's rounds count anew.
 
     # --- On the leader -------------------------------------------------------
 
@@ -109,7 +112,8 @@ class Trainer:
                 **{name: request[name] for name in (
                     "step", "version", "lr_scale", "data_shard",
                     "data_position")}})
-        return {"has_state": True, "standings": standings}
+        return {"has_state": True, "standings": standings,
+                **({"run_epoch": self.run_epoch} if self.run_epoch else {})}
 
     def open_train(self, seq: int, request: Mapping[str, Any]
                    ) -> tuple[OpenTrain, Total | None]:
@@ -192,6 +196,18 @@ class Trainer:
             self._is_saved and state == self._answered))
         self._answered, self._saved_at = state, None
         self._has_state = self._is_saved = True
+
+    def go_back(self, strict: bool) -> None:
+        """The run was restored: the steps since its cut are lost.
+
+        Resets what `state` has, in a run that is not strict only the
+        optimizers: the data continues. `keeps_at_restore`: nothing.
+        """
+        self._ask("go_back", self.keeps_at_restore, strict)
+        self._answered = self._base = ""
+        self._saved_at, self._has_state = None, True
+        self._is_saved = strict and not self.keeps_at_restore
+        self.went_back = True
 
     def evaluate(self) -> Total | None:
         results = self._ask("evaluate")
@@ -333,6 +349,14 @@ class Trainer:
         self.is_restored = True
         self._state.restore(self._store.load(
             save_id, self._parameters.shards()))
+
+    def _on_go_back(self, keeps: bool, strict: bool) -> None:
+        self._saver.wait()
+        self._trains = []
+        if not keeps:
+            self.is_restored = True  # Schedulers go to the run's clock.
+            self._state.restore(self._store.load(
+                "", self._parameters.shards()), only_optimizers=not strict)
 
     def _on_evaluate(self) -> Sums | None:
         evaluate = self._evaluator()

@@ -31,6 +31,7 @@ from .join import Joined, work_folder
 _LOOK_S = 0.05      # Between two looks at the socket while it trains.
 _PROGRESS_S = 4.0  # Less than a silence that is told of.
 _SAVES = ("auto", "always")
+_ON_RESTORE = ("reset", "keep")
 
 
 def _parameters_of(tensors: SharedTensors | None,
@@ -112,7 +113,7 @@ class Island:
                  parameters: Masters = None,
                  data_fingerprint: str = "", check_frozen: bool = True,
                  on_event: _news.OnEvent | None = None,
-                 wait_s_max: float = 86400.0):
+                 wait_s_max: float = 86400.0, on_restore: str = "reset"):
         """Captures the state; opens no connection yet.
 
         Args:
@@ -161,10 +162,15 @@ class Island:
             different libraries.
           on_event: Gets each line of the logger "atoll" as {"event": "joined",
             "placed", "waiting", "committed", "not_finite", "lost", "refused",
-            "skipped", "warned" or "ended", "run", "message", and its numbers};
+            "skipped", "warned", "restored" (with `commit` and `run_epoch`) or
+            "ended", "run", "message", and its numbers};
             on rank 0.
           wait_s_max: The longest wait for a word of the exchange, in seconds.
             It says nothing while the run is paused or lacks islands.
+          on_restore: An operator may take the run back to an earlier state.
+            The model then has its parameters, and schedulers follow the run's
+            clock. "reset": the optimizers begin anew; in a strict run all of
+            `state` does. "keep": `state` stays as it is.
 
         Error: an argument is wrong, or another process uses `work_dir`.
         """
@@ -174,6 +180,9 @@ class Island:
         if save not in _SAVES:
             raise Error("save is %r; give one of %s" % (save, _SAVES),
                         code="INVALID_ARGUMENT")
+        if on_restore not in _ON_RESTORE:
+            raise Error("on_restore is %r; give one of %s" %
+                        (on_restore, _ON_RESTORE), code="INVALID_ARGUMENT")
         if joined is not None:
             if any(given is not None for given in (
                     address, run, island_id, work_dir, on_event)):
@@ -210,6 +219,7 @@ class Island:
                           save == "always", lambda: self._evaluate,
                           data_fingerprint, check_frozen,
                           lambda: joined.index_digest if joined else "")
+        trainer.keeps_at_restore = on_restore == "keep"
         self._trainer = trainer
         self._client: Client | Follower
         if joined is not None:
@@ -494,6 +504,11 @@ class Island:
     def _take(self, result: OpenTrain | Mapping[str, Any]) -> None:
         """Takes a request to train, or the island's end."""
         if isinstance(result, OpenTrain):
+            if self._trainer.went_back:
+                self._trainer.went_back = False
+                if self._newest:  # The lost rounds are not told as committed.
+                    self._newest = result.request
+                self._losses.clear()
             self._tell_round(result.request["version"])
             self._train = result
             self._newest = result.request
