@@ -30,9 +30,10 @@ std::string WarnOfIsland(const RunState& state, const Observations& observed,
     const int32_t mine = members[slot].record.data_shard();
     const int32_t theirs = members[other].record.data_shard();
     return absl::StrCat(
-        "it reads the same samples as island ",
+        "it chooses the same sample numbers as island ",
         members[other].record.island_id(), "; their data shards are ", mine,
-        " and ", theirs, " of ", state.spec().data().data_shard_count(), ": ",
+        " and ", theirs, " of ", state.spec().data().data_shard_count(),
+        ": if both read one data set, ",
         mine == theirs
             ? "a run with as many data shards as islands gives each its own"
             : "split the samples by the data shard, as atoll.ShardSampler "
