@@ -258,7 +258,7 @@ class JoinTest(cases.FolderCase):
             with self.exchange(script):
                 with atoll.Island(
                         "nobody:1", run=fake_exchange.RUN,
-                        work_dir=self.path("work"), **options,
+                        work_dir=self.path("work-%s" % in_state), **options,
                         state={"loader": loader} if in_state else {}) as island:
                     batches = loader if in_state else island.batches(loader)
                     for _ in batches:
