@@ -22,15 +22,15 @@ class IndexWatch:
     """Watches samplers until one has chosen its first indices.
 
     Attributes:
-      digest: Of the first HASHED_COUNT indices, or of all in a shorter pass;
-        empty: not known yet.
+      digest: That of the first HASHED_COUNT indices, or of all in a shorter
+        pass; empty: not known yet.
     """
 
     def __init__(self, is_on: bool = True):
         """`is_on`: False watches and reports nothing."""
         self.digest = ""
         self._is_on = is_on
-        self._watched: list[Any] = []
+        self._watched: list[tuple[Any, type]] = []
 
     def watch(self, loader: Any) -> None:
         """Watches the innermost sampler of a torch DataLoader, if it has one.
@@ -41,20 +41,25 @@ class IndexWatch:
         """
         if not self._is_on or self.digest or not hasattr(loader, "dataset"):
             return
-        sampler = _sampler_of(loader)
-        if (sampler is not None and not isinstance(sampler, _Watched) and
-                not hasattr(sampler, "tells_indices") and
-                _change_class(sampler, _Watched, self, loader.dataset)):
-            self._watched.append(sampler)
+        sampler, dataset = _sampler_of(loader), loader.dataset
+        if sampler is None or hasattr(sampler, "tells_indices"):
+            return
+        kind = type(sampler)
+
+        def iterate(sampler: Any) -> Iterator[Any]:
+            return _Pass(self, dataset).follow(kind.__iter__(sampler))
+
+        if _change_class(sampler, __iter__=iterate, tells_indices=True):
+            self._watched.append((sampler, kind))
 
     def report(self, given: str) -> str:
         """`given`, a ShardSampler's digest, or the one that was seen."""
         return (given or self.digest) if self._is_on else ""
 
     def end(self) -> None:
-        """Watches no longer."""
-        for sampler in self._watched:
-            sampler.__class__ = type(sampler).__bases__[1]
+        """Gives the samplers their classes back."""
+        for sampler, kind in self._watched:
+            sampler.__class__ = kind
         self._watched.clear()
 
 
@@ -84,55 +89,44 @@ class _Pass:
             self._watch.digest = digest_of(self._seen[:HASHED_COUNT])
             self._watch.end()
 
-    def follow(self, iterator: Iterator[Any]) -> Iterator[Any]:
+    def follow(self, iterator: Any) -> Iterator[Any]:
+        # torchdata's loader saves the position of an iterator with a state.
+        if not hasattr(iterator, "state_dict"):
+            return self._follow(iterator)
+        kind = type(iterator)
+
+        def advance(iterator: Any) -> Any:
+            try:
+                item = kind.__next__(iterator)
+            except StopIteration:
+                self.end()
+                raise
+            self.add(item)
+            return item
+
+        _change_class(iterator, __next__=advance)
+        return iterator
+
+    def _follow(self, iterator: Iterator[Any]) -> Iterator[Any]:
         for item in iterator:
             self.add(item)
             yield item
         self.end()
 
 
-class _Watched:
-    """A base of a sampler's class."""
-
-    _atoll_watch: tuple[IndexWatch, Any]
-
-    def __iter__(self) -> Iterator[Any]:
-        seen = _Pass(*self._atoll_watch)
-        iterator = super().__iter__()  # type: ignore[misc]
-        # torchdata's loader saves the position of an iterator that has a state.
-        if hasattr(iterator, "state_dict"):
-            _change_class(iterator, _WatchedIterator, seen)
-            return iterator
-        return seen.follow(iterator)
-
-
-class _WatchedIterator:
-    """A base of the class of a sampler's iterator."""
-
-    _atoll_watch: tuple[_Pass]
-
-    def __next__(self) -> Any:
-        try:
-            item = super().__next__()  # type: ignore[misc]
-        except StopIteration:
-            self._atoll_watch[0].end()
-            raise
-        self._atoll_watch[0].add(item)
-        return item
-
-
-def _change_class(thing: Any, base: type, *watch: Any) -> bool:
+def _change_class(thing: Any, **members: Any) -> bool:
+    """Gives `thing` a class that differs by `members`, if it can."""
     kind = type(thing)
     try:
-        thing.__class__ = type(kind.__name__, (base, kind),
-                               {"_atoll_watch": watch})
+        # As the only base: a second one would have another layout.
+        thing.__class__ = type(kind.__name__, (kind,), members)
     except TypeError:
         return False  # A class of another language, or with __slots__.
     return True
 
 
 def _sampler_of(loader: Any) -> Any:
-    """The sampler that chooses single samples; None: there is none."""
+    """The sampler that chooses single samples, or None."""
     thing = loader
     for _ in range(8):
         inner = getattr(thing, "batch_sampler", None)
