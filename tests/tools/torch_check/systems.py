@@ -27,7 +27,7 @@ _TABLES = {"durability": "process", "evaluation": {"every_round_count": 0},
 _CREATE = """
 import importlib, json, sys, atoll
 script, seed, tables = sys.argv[1:]
-model = importlib.import_module(script).make_model(int(seed))
+model = importlib.import_module(script + "_atoll").make_model(int(seed))
 atoll.create_run(script, model, **json.loads(tables))
 """
 _NEWS = re.compile(r"waits, |connects again|[Ee]rror|[Ee]xception|ended with")
