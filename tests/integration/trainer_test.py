@@ -293,6 +293,14 @@ class TrainerTest(cluster_module.IntegrationTest):
             self.assertRegex(said, part)
         self.assertNotIn("other",
                          [i.island_id for i in self.cluster.islands()])
+        # One that had a place before its hello gives it up.
+        self.cluster.start_trainer_island("placed", trainer=self.trainer_with(
+            "--base=seed-2", "--samples=1000"))
+        for name in ("trainer-of-placed", "placed"):
+            self.cluster.may_end(name)
+            self.assertNotEqual(self.cluster.processes[name].wait(), 0)
+        self.assertEqual([i.state for i in self.cluster.islands()
+                          if i.island_id == "placed"], [_LEFT])
         # One with the same base may join.
         self.cluster.start_trainer_island(
             "same", trainer=self.trainer_with("--base=seed-1"))
@@ -334,7 +342,7 @@ class TrainerTest(cluster_module.IntegrationTest):
         self.assertIn("fourth", islands)
         for name in islands:
             wait.until("the trainer of %s is warned" % name,
-                       lambda name=name: "reads the same samples as island" in
+                       lambda name=name: "the same sample numbers as island" in
                        self.cluster.processes[
                            "trainer-of-" + name].tail(100000))
         self.cluster.runs.CancelRun(run_id="run")
@@ -487,6 +495,25 @@ class TrainerTest(cluster_module.IntegrationTest):
             return island.state == _LEFT
 
         wait.until("island-1 has left", has_left)
+
+    def test_a_wait_for_the_coordinator_is_the_newest_line_of_the_log(self):
+        self.start(self.cluster, self.run_values(run_file.ELASTIC, {
+            "schedule": {"round_count": 100000}}))
+        self.cluster.wait_commits(2)
+        self.cluster.kill("coordinator")
+
+        def newest(island):
+            # What a trainer quotes (_news.py); other output has no such lines.
+            with open(self.cluster.processes[island].log_path,
+                      encoding="utf-8", errors="replace") as log:
+                lines = [line for line in log.read().splitlines()
+                         if line[:1] in ("I", "W", "E") and "] " in line]
+            return lines[-1] if lines else ""
+
+        for island in ISLANDS:
+            wait.until(island + " says that the coordinator is away",
+                       lambda island=island: newest(island).endswith(
+                           "] the coordinator is away"))
 
     def test_an_elastic_run_loses_an_exchange_and_rewinds_no_trainer(self):
         values = self.run_values(run_file.ELASTIC, {

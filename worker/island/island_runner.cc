@@ -185,6 +185,7 @@ absl::Status IslandRunner::Setup(const v1::Run& run) {
       IslandPart::Create(options_, links_, run);
   // The link of Run() joins again, with what the trainer has told.
   first_join_.reset();
+  if (!part.ok()) GiveUpPlace(part.status());
   ASSIGN_OR_RETURN(part_, std::move(part));
   progress_.round_count = spec_.schedule().round_count();
   progress_.step_count = PlannedStepCount(spec_);
@@ -198,9 +199,21 @@ absl::StatusOr<v1::JoinResponse> IslandRunner::JoinFirst() {
   options.patience = options_.patience;
   first_join_ = std::make_unique<FirstJoin>(options, *links_.coordinator);
   ASSIGN_OR_RETURN(v1::JoinResponse joined, first_join_->Wait(options_.stop));
+  has_place_ = true;
   RETURN_IF_ERROR(NoteRunUid(joined.run().run_uid()));
   RETURN_IF_ERROR(CheckJoin(spec_, joined));
   return joined;
+}
+
+void IslandRunner::GiveUpPlace(const absl::Status& why) {
+  if (!has_place_.exchange(false)) return;
+  // Its next life has the place. A leave would change a strict run's bits.
+  if (spec_.schedule().timing() == v1::TIMING_STRICT &&
+      (IsProcessLost(why) || EndsForRestart())) {
+    return;
+  }
+  LOG(WARNING) << "leaves the run: its trainer has not used the place";
+  links_.coordinator->Leave(kNoTrainer).IgnoreError();  // The lease ends.
 }
 
 v1::JoinRequest IslandRunner::MakeJoinRequest() const {
@@ -228,6 +241,7 @@ v1::JoinRequest IslandRunner::MakeJoinRequest() const {
 }
 
 absl::Status IslandRunner::OnJoined(const v1::JoinResponse& response) {
+  has_place_ = false;
   RETURN_IF_ERROR(NoteRunUid(response.run().run_uid()));
   RETURN_IF_ERROR(CheckJoin(spec_, response));
   log_seen_.Note(response.plan().log());
@@ -659,6 +673,7 @@ absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
   if (action.status.ok()) link_->Flush(kFlushMax);
   progress_.heartbeat_latency = link_->heartbeat_latency();
   link_.reset();
+  GiveUpPlace(action.status);
   if (IsOfOtherRun(action.status)) return Explain(action.status);
   if (absl::IsFailedPrecondition(action.status)) {
     // A join is also refused if the run has ended meanwhile.

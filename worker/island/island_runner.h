@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -66,6 +67,9 @@ class IslandRunner {
   absl::Status Setup(const v1::Run& run);
   // Before there is a trainer.
   absl::StatusOr<v1::JoinResponse> JoinFirst();
+  // Leaves if the attempt ends with `why` and only JoinFirst() has joined:
+  // otherwise the run counts an island that never trains until its lease ends.
+  void GiveUpPlace(const absl::Status& why);
   v1::JoinRequest MakeJoinRequest() const;
   absl::Status OnJoined(const v1::JoinResponse& response);
   absl::Status OnPlan(const v1::IslandPlan& plan);
@@ -110,7 +114,7 @@ class IslandRunner {
   absl::Status Explain(const absl::Status& status) const;
   void Report(const Action& action);
   void Log(const Action& action);
-  void TellRunReason(absl::Time now);
+  void TellWait(const Action& action, absl::Time now);
   // Its reason without details that change, which follow a colon.
   static std::string Subject(const Action& action);
 
@@ -141,6 +145,7 @@ class IslandRunner {
   coordinator::LogSeen log_seen_;
   bool streaming_ = false;
   std::unique_ptr<FirstJoin> first_join_;  // Until the trainer is there.
+  std::atomic<bool> has_place_ = false;    // By JoinFirst() alone.
   std::unique_ptr<IslandPart> part_;
   std::optional<IslandMetrics> metrics_;  // If options_.metrics is set.
   // Outcomes for the other processes, sent with the next training command.
@@ -151,7 +156,7 @@ class IslandRunner {
   int64_t saved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   IslandProgress progress_;
   std::optional<absl::Time> wait_until_;
-  std::optional<absl::Time> reason_time_;  // For TellRunReason().
+  std::optional<absl::Time> reason_time_;  // For TellWait().
   std::string logged_;   // The last line of Log().
   std::string hindrance_;  // Why it does not train; empty: it does.
   std::string index_digest_;  // TrainerTrain.index_digest.

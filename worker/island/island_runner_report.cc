@@ -80,20 +80,29 @@ void IslandRunner::Log(const Action& action) {
   logged_ = std::move(line);
 }
 
-// A plan does not say why no round is open for an island; the run does.
-void IslandRunner::TellRunReason(absl::Time now) {
-  bool is_expected = true;
-  {
-    MutexLock lock(&mutex_);
-    is_expected = !loop_.ready() || !loop_.connected();
-  }
-  if (is_expected) return;
+// A wait that lasts is logged again, since Log() skips equal lines: a trainer
+// quotes what its exchange has logged since the wait began. A plan does not say
+// why no round is open for an island; the run does.
+void IslandRunner::TellWait(const Action& action, absl::Time now) {
   if (!reason_time_.has_value()) reason_time_ = now + kReasonAfter;
   if (now < *reason_time_) return;
   reason_time_ = now + kReasonEvery;
-  const absl::StatusOr<v1::Run> run = links_.get_run();
-  if (!run.ok() || run->state_reason().empty()) return;
-  LOG(INFO) << "the run: " << run->state_reason();
+  bool is_ready = false;
+  {
+    MutexLock lock(&mutex_);
+    if (loop_.joined() && !loop_.connected()) {
+      LOG(INFO) << "the coordinator is away";
+      return;
+    }
+    is_ready = loop_.ready();
+  }
+  const absl::StatusOr<v1::Run> run =
+      is_ready ? links_.get_run() : absl::UnavailableError("not needed");
+  if (run.ok() && !run->state_reason().empty()) {
+    LOG(INFO) << "the run: " << run->state_reason();
+  } else {
+    LOG(INFO) << "wait: " << action.reason;
+  }
 }
 
 std::string IslandRunner::Subject(const Action& action) {

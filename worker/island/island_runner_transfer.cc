@@ -77,7 +77,7 @@ absl::Status IslandRunner::Wait(Lane lane, const Action& action, int64_t seen,
   const absl::Time now = SystemClock().Now();
   if (action.failure_count == 0) {
     wait_until.reset();
-    if (lane == Lane::kTraining) TellRunReason(now);
+    if (lane == Lane::kTraining) TellWait(action, now);
     mailbox_.Wait(kIdleWait, seen);
     return absl::OkStatus();
   }

@@ -608,6 +608,23 @@ TEST_F(RemoteTrainerTest, ATrainerThatEndsBetweenItsJoinAndItsHelloIsLost) {
   EXPECT_FALSE(host_->lost().ok());
 }
 
+TEST_F(RemoteTrainerTest, ATrainerThatRefusesTheRunAfterItsJoinEndsTheIsland) {
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Say(R"({"seq":"1","join":{"version":1}})");
+        EXPECT_TRUE(trainer.Hear().has_join());
+        trainer.Say(R"({"seq":"2","hello":{"version":1}})");
+        EXPECT_TRUE(trainer.Hear().has_hello());
+        EXPECT_TRUE(trainer.Hear().has_layout());
+        trainer.Say(R"({"seq":"1","error":{"code":"FAILED_PRECONDITION",)"
+                    R"("reason":"OTHER_LAYOUT","message":"other tensors"}})");
+      },
+      [&] {
+        const absl::Status status = Create().status();
+        EXPECT_TRUE(HasReason(status, "OTHER_LAYOUT")) << status;
+      });
+}
+
 TEST_F(RemoteTrainerTest, AStopEndsTheWaitForTheHelloThatFollowsAJoin) {
   Together(
       [&](FakeTrainer& trainer) {

@@ -177,9 +177,13 @@ absl::Status TrainerHost::Connect(const v1::TrainerHello& hello,
   }
   while (!socket_.connected()) {
     RETURN_IF_ERROR(Accept(stop, give_up));
-    const absl::Status greeted = Greet(hello, tensors, layout, join, stop);
+    bool has_place = false;
+    const absl::Status greeted =
+        Greet(hello, tensors, layout, join, stop, has_place);
     if (greeted.ok()) break;
     if (IsProcessLost(greeted)) return greeted;
+    // As the loss of a trainer that trains.
+    if (has_place && absl::IsUnavailable(greeted)) return Lose(greeted);
     LOG(WARNING) << "a trainer is refused: " << greeted;
     v1::TrainerMessage refusal;
     refusal.mutable_error()->set_code(absl::StatusCodeToString(greeted.code()));
@@ -189,6 +193,8 @@ absl::Status TrainerHost::Connect(const v1::TrainerHello& hello,
     refusal.mutable_error()->set_message(std::string(greeted.message()));
     Send(refusal).IgnoreError();
     socket_.Close();
+    // The run counts its island, and must not wait for another trainer.
+    if (has_place) return greeted;
   }
   MutexLock lock(&mutex_);
   lost_ = absl::OkStatus();
@@ -228,7 +234,7 @@ absl::Status TrainerHost::Accept(std::stop_token stop, absl::Time give_up) {
 
 absl::StatusOr<v1::TrainerMessage> TrainerHost::GivePlace(
     const v1::TrainerHello& hello, const v1::TrainerMessage& asked,
-    const Join& join, std::stop_token stop) {
+    const Join& join, std::stop_token stop, bool& has_place) {
   v1::TrainerMessage answer;
   answer.set_seq(asked.seq());
   v1::TrainerJoin& place = *answer.mutable_join();
@@ -236,6 +242,7 @@ absl::StatusOr<v1::TrainerMessage> TrainerHost::GivePlace(
   place.set_run_uid(hello.run_uid());
   place.set_island_id(hello.island_id());
   RETURN_IF_ERROR(join(place));
+  has_place = true;
   RETURN_IF_ERROR(Send(answer));
   LOG(INFO) << "a trainer has the data shard " << place.data_shard() << " of "
             << place.data_shard_count() << ", and makes its model";
@@ -246,11 +253,7 @@ absl::StatusOr<v1::TrainerMessage> TrainerHost::GivePlace(
       if (absl::IsCancelled(waited)) ClearWaker(waker_.get());
       continue;
     }
-    absl::StatusOr<v1::TrainerMessage> next =
-        Receive(kGreetMax, /*is_train=*/false);
-    // Another one may come for it: as after the loss of a trainer that trains.
-    if (absl::IsUnavailable(next.status())) return Lose(next.status());
-    return next;
+    return Receive(kGreetMax, /*is_train=*/false);
   }
   return absl::CancelledError("stopped before the trainer had its model");
 }
@@ -258,12 +261,12 @@ absl::StatusOr<v1::TrainerMessage> TrainerHost::GivePlace(
 absl::Status TrainerHost::Greet(const v1::TrainerHello& hello,
                                 const v1::Layout& tensors,
                                 const RunLayout& layout, const Join& join,
-                                std::stop_token stop) {
+                                std::stop_token stop, bool& has_place) {
   ASSIGN_OR_RETURN(v1::TrainerMessage first,
                    Receive(kGreetMax, /*is_train=*/false));
   if (first.has_join()) {
     RETURN_IF_ERROR(CheckVersion(first.join().version()));
-    ASSIGN_OR_RETURN(first, GivePlace(hello, first, join, stop));
+    ASSIGN_OR_RETURN(first, GivePlace(hello, first, join, stop, has_place));
   }
   if (!first.has_hello()) {
     return absl::InvalidArgumentError(

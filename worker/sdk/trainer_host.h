@@ -65,7 +65,7 @@ class TrainerHost {
   // the next. A trainer of another version, or one that breaks the protocol, is
   // told why and let go. CANCELLED: `stop` was requested. DEADLINE_EXCEEDED: no
   // trainer came before `give_up`. UNAVAILABLE: the trainer is gone that `join`
-  // was for.
+  // was for. Others: that trainer is refused, or refuses the run.
   //
   // `join` fills in the place of a trainer that says `join` before its hello.
   // Requires: `layout` is of `tensors`.
@@ -123,14 +123,14 @@ class TrainerHost {
   absl::Status MakeRegions(const v1::TrainerHello& hello,
                            const RunLayout& layout);
   absl::Status Accept(std::stop_token stop, absl::Time give_up);
-  // The handshake with a new trainer.
+  // The handshake with a new trainer. `has_place`: set once `join` is answered.
   absl::Status Greet(const v1::TrainerHello& hello, const v1::Layout& tensors,
                      const RunLayout& layout, const Join& join,
-                     std::stop_token stop);
+                     std::stop_token stop, bool& has_place);
   // Answers `join`, and returns the hello that follows it, however late.
   absl::StatusOr<v1::TrainerMessage> GivePlace(
       const v1::TrainerHello& hello, const v1::TrainerMessage& asked,
-      const Join& join, std::stop_token stop);
+      const Join& join, std::stop_token stop, bool& has_place);
   absl::Status SendLayout(int32_t fragment, const v1::Layout& tensors,
                           const RunLayout& layout);
   absl::Status Send(const v1::TrainerMessage& message, int fd = -1);

@@ -14,9 +14,9 @@ std::string WarnOfIsland(const RunState& state, const Observations& observed,
   const storage::v1::MemberSet& theirs = state.members()[*other].record;
   const int32_t mine = state.members()[slot].record.data_shard();
   return absl::StrCat(
-      "it reads the same samples as island ", theirs.island_id(),
+      "it chooses the same sample numbers as island ", theirs.island_id(),
       "; their data shards are ", mine, " and ", theirs.data_shard(), " of ",
-      state.spec().data().data_shard_count(), ": ",
+      state.spec().data().data_shard_count(), ": if both read one data set, ",
       mine == theirs.data_shard()
           ? "a run with as many data shards as islands gives each its own"
           : "split the samples by the data shard, as atoll.ShardSampler does");

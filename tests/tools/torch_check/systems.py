@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import signal
 import time
@@ -26,10 +27,9 @@ _TABLES = {"durability": "process", "evaluation": {"every_round_count": 0},
 _CREATE = """
 import importlib, json, sys, atoll
 script, seed, tables = sys.argv[1:]
-model = importlib.import_module(script).make_model(int(seed))
+model = importlib.import_module(script + "_atoll").make_model(int(seed))
 atoll.create_run(script, model, **json.loads(tables))
 """
-_LOSS = re.compile(r"^validation loss ([0-9.]+|nan)$", re.M)
 _NEWS = re.compile(r"waits, |connects again|[Ee]rror|[Ee]xception|ended with")
 
 
@@ -99,14 +99,18 @@ class Trainer:
                  if _NEWS.search(line)]
         return lines[-1] if lines else ""
 
+    def said(self, what):
+        """The newest of its lines `what VALUE`: the value."""
+        found = re.findall("^%s (.+)$" % what, self.output(), re.M)
+        if not found:
+            raise AssertionError("no %s: %s" % (what, self.process.tail()))
+        return found[-1]
+
     def loss(self, timeout):
         """Its validation loss, after its end."""
         if self.process.wait(timeout):
             raise AssertionError(self.process.tail())
-        found = _LOSS.search(self.output())
-        if not found:
-            raise AssertionError("no loss: " + self.process.tail())
-        return float(found[1])
+        return float(self.said("validation loss"))
 
 
 class Pair:
@@ -271,6 +275,7 @@ FAULTS = {
 _STILL_S = 3.0     # Longer than a round takes.
 _HOLD_S = 15.0     # Longer than leases and timeouts of collectives.
 _FAULT_S_MAX = 75  # Longer than torchft waits for a quorum.
+_KILLS_S_MAX = 1200
 
 
 def _settles(what, predicate, timeout):
@@ -315,3 +320,48 @@ def play_fault(pair, begins, ends, victim):
     back = time.monotonic()
     _settles("all train", all_step((0, 1), back), _FAULT_S_MAX)
     return during, look(back)
+
+
+# --- Kills -------------------------------------------------------------------
+
+def kill_trainer(pair, index):
+    pair.trainers[index].process.kill()
+    return True
+
+
+def kill_exchange(pair, index):
+    """False: there is none at this moment."""
+    try:
+        os.kill(pair.exchange(index), signal.SIGKILL)
+    except (StopIteration, ProcessLookupError):
+        return False
+    return True
+
+
+def play_kills(pair, kill, most):
+    """Trains to the end over `most` kills. Returns the kills, and the starts.
+
+    Each kill comes some steps after the one before it, of the two islands by
+    turns. A trainer that is not there is started again.
+    """
+    pair.start()
+    count, starts, since = 0, 2, time.monotonic()
+    chance = random.Random(1)
+    left = chance.randint(1, 2 * INTERVAL)
+
+    def look():
+        nonlocal count, starts, since, left
+        for index, trainer in list(pair.trainers.items()):
+            if trainer.process.poll() not in (None, 0):
+                trainer.process.stop()
+                pair.start_trainer(index)
+                starts += 1
+        victim = pair.trainers[count % 2]
+        if kill and count < most and not victim.has_ended() and (
+                victim.count_since(since) >= left) and kill(pair, count % 2):
+            count += 1
+            since, left = time.monotonic(), chance.randint(1, INTERVAL)
+        return all(t.process.poll() == 0 for t in pair.trainers.values())
+
+    wait.until("both trainers end", look, _KILLS_S_MAX)
+    return count, starts

@@ -13,6 +13,8 @@ there. Needs the programs of `bazel build -c opt //...`, or ATOLL_BIN. Checks:
   losses   gpt through torchft's DiLoCo and Atoll's, the same data and settings:
            the mean losses differ by less than the seeds do
   faults   what a fault does to the trainer and to the other, with either
+  kills    a cosine ends at 0 over 20 kills; a strict run with torchdata's
+           StatefulDataLoader ends as without kills
 
 Prints tables in Markdown, also to FILE. The last line is `N passed, N failed`.
 """
@@ -37,14 +39,15 @@ sys.path[:0] = [_HERE, os.path.join(_TESTS, "tools"),
 import systems
 import torch_islands
 
-_PACKAGES = ("torch", "numpy", "transformers", "peft", "torchft")
-_CHECKS = ("lines", "scripts", "losses", "faults")
+_PACKAGES = ("torch", "numpy", "transformers", "peft", "torchft", "torchdata")
+_CHECKS = ("lines", "scripts", "losses", "faults", "kills")
 # The file: ranks and steps.
 _SCRIPTS = {"gpt": (1, 400), "lora": (1, 200), "fsdp2": (2, 200)}
 _LINES_MAX = 5
 _TIMEOUT_S = 1800
 _PACE_S = 0.02
 _ENDLESS = 1_000_000
+_KILLS = 20
 # Two islands have twice the data, but an outer momentum of 0.9 needs more than
 # these 10 or 20 rounds.
 _RATIO_MAX = 1.1
@@ -182,6 +185,36 @@ class Checks:
                         all(state.endswith("trains")
                             for state, _ in times[1].values()),
                         "%s: %s" % (name, times[1]))
+
+
+    def kills(self):
+        self._report.table("Kills", "run", "kill -9 of", "kills", "starts",
+                           "last rates", "parameters")
+        whole = None
+        for timing, schedule, steps, victim in (
+                ("strict", systems.STRICT, 600, None),
+                ("strict", systems.STRICT, 600, systems.kill_trainer),
+                ("strict", systems.STRICT, 600, systems.kill_exchange),
+                ("elastic", systems.ELASTIC, 3000, systems.kill_trainer)):
+            pair = systems.Atoll(
+                self._python, self._new_folder(), "kills", 1, steps, schedule,
+                PACE_S="0.05" if timing == "elastic" else "0")
+            try:
+                count, starts = systems.play_kills(pair, victim, _KILLS)
+                rates, ends = ([t.said(what) for t in pair.trainers.values()]
+                               for what in ("last rate", "parameters"))
+            finally:
+                pair.close()
+            name = victim.__name__[5:] if victim else "-"
+            self._report.row(timing, name, count, starts, ", ".join(rates),
+                             ", ".join(ends))
+            whole = whole or ends
+            self._report.check(set(map(float, rates)) == {0.0} and
+                               ends[0] == ends[1] and
+                               (victim is None or count == _KILLS),
+                               "%s, %s: rates %s" % (timing, name, rates))
+            self._report.check(timing == "elastic" or ends == whole,
+                               "strict, %s: other parameters" % name)
 
 
 def versions(python):

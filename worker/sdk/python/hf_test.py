@@ -167,6 +167,27 @@ class CallbackTest(cases.FolderCase):
         labels = sum(int((item["labels"] != -100).sum()) for item in items)
         self.assertEqual(sum(int(a["token_count"]) for a in answers), labels)
 
+    def test_a_place_gives_the_data_shard_before_the_trainer_is_made(self):
+        answers = []
+
+        def script(peer):
+            peer.place(data_shard=1, data_shard_count=3)
+            self.begin(peer, seq="2")
+            answers.append(peer.train(5))
+            peer.end()
+
+        with FakeExchange(self.path("socket"), script):
+            joined = atoll.join("nobody:1", run=fake_exchange.RUN,
+                                work_dir=self.path("work"))
+            self.assertEqual(joined.shard, 1)
+            callback = atoll.hf.AtollCallback(joined=joined)
+            make_trainer(self.folder, [callback]).train()
+        self.assertTrue(callback.island.ended)
+        # The Trainer has a sampler of its own; ten numbers are an epoch.
+        self.assertRegex(answers[0].get("index_digest", ""), "^[0-9a-f]{64}$")
+        with self.assertRaisesRegex(atoll.Error, "atoll.join only"):
+            make_trainer(self.folder, [self.callback(joined=joined)]).train()
+
     def test_a_step_counts_what_the_run_weighs_by(self):
         def train(unit, **arguments):
             def script(peer):

@@ -344,9 +344,12 @@ class LoopTest(IslandCase):
         self.assertEqual(self.count("samples", both, {"samples": 2}), "5")
         self.assertEqual(self.count("steps", both, {"loss": 1.0}, {}), "3")
         self.assertEqual(self.count("", both, {"loss": 1.0}), "20")
+        # An older exchange does not tell; its runs weigh by tokens.
+        self.assertEqual(self.count(None, both, {"tokens": 5}), "25")
 
     def test_a_step_without_the_unit_of_the_run_is_an_error_at_once(self):
-        for unit, other in (("tokens", "samples"), ("samples", "tokens")):
+        for unit, other in (("tokens", "samples"), ("samples", "tokens"),
+                            (None, "samples")):
             for step in ({"loss": 1.0}, {other: 5}):
                 def script(peer):
                     peer.begin(weight_unit=unit)
@@ -359,7 +362,7 @@ class LoopTest(IslandCase):
                 os.environ["ATOLL_SOCKET"] = self.socket
                 with self.exchange(script), self.assertRaisesRegex(
                         atoll.Error, "weighs by %s(.|\n)*step\\(%s=" %
-                        (unit, unit)), self.island() as island:
+                        ((unit or "tokens",) * 2)), self.island() as island:
                     island.step(**step)
 
     def test_a_unit_that_it_does_not_know_is_an_error(self):
@@ -579,18 +582,39 @@ class NewsTest(IslandCase):
 
     def test_a_wait_tells_why_every_ten_seconds_and_has_an_end(self):
         log, now, events = self.path("log"), [100.0], []
-        with open(log, "w", encoding="utf-8") as file:
-            file.write("I1128 00:35:33.640758 x.cc:73] wait: 1 of 8\n"
-                       "round 0/6  step 0/30\n")
+
+        def write(*lines, mode="a"):
+            with open(log, mode, encoding="utf-8") as file:
+                file.writelines(line + "\n" for line in lines)
+
         news = news_module.News("spring", events.append, 60.0, log,
                                 lambda: now[0])
+        write("I1128 00:35:33.640758 x.cc:73] wait: 1 of 8",
+              "round 0/6  step 0/30")
         for now[0] in (109.0, 110.0, 119.0, 120.0):
             news.look()
         self.assertEqual([(e["event"], e["why"], e["seconds"])
                           for e in events], [
                               ("waiting", "wait: 1 of 8", 10.0),
                               ("waiting", "wait: 1 of 8", 20.0)])
-        now[0] = 161.0
+        events.clear()
+        # Lines from before a wait are not its reason.
+        write("I1128 00:35:34.640758 x.cc:574] contribution 3: 20 steps")
+        news.begin()
+        now[0] = 130.0
+        news.look()
+        write("I1128 00:35:35.640758 x.cc:90] the coordinator is away")
+        now[0] = 140.0
+        news.look()
+        # A new exchange has begun the log anew.
+        write("I1128 00:35:35.640758 x.cc:73] join", mode="w")
+        now[0] = 150.0
+        news.look()
+        self.assertEqual([e["why"] for e in events], [
+            "for the exchange, which has logged nothing since",
+            "the coordinator is away", "join"])
+        write("I1128 00:35:36.640758 x.cc:73] wait: 1 of 8")
+        now[0] = 181.0
         with self.assertRaisesRegex(atoll.Error, "1 of 8"):
             news.look()
 
@@ -645,6 +669,8 @@ class EndTest(IslandCase):
             mine["v"] += 1  # A loop trains a step before it looks.
             self.assertFalse(island.step())
             np.testing.assert_array_equal(mine["v"], [2] * 4)
+        with self.assertRaisesRegex(atoll.Error, "after the island is closed"):
+            island.step()
 
     def test_a_complete_run_that_gives_no_parameters_is_an_error(self):
         def script(peer):

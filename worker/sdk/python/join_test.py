@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """A place in the run before there is a model, and the sampler that uses it."""
 
+import itertools
 import os
+import random
 import sys
 import threading
 import types
@@ -16,6 +18,7 @@ from fake_exchange import FakeExchange  # noqa: E402
 
 import atoll  # noqa: E402
 from atoll import _frozen  # noqa: E402
+from atoll import _indices  # noqa: E402
 from atoll import _trainer  # noqa: E402
 
 
@@ -23,6 +26,69 @@ def place(shard=1, shard_count=3):
     """What a sampler reads of a Joined."""
     return types.SimpleNamespace(shard=shard, shard_count=shard_count,
                                  index_digest="")
+
+
+class Sampler:
+    """As torch's RandomSampler, or `numbers` in their order."""
+
+    def __init__(self, seed, numbers=range(400)):
+        self.seed, self.numbers = seed, numbers
+
+    def __iter__(self):
+        numbers = list(self.numbers)
+        if self.seed is not None:
+            random.Random(self.seed).shuffle(numbers)
+        yield from numbers
+
+
+class StatefulSampler(Sampler):
+    """Its iterators have a state, as those of torchdata."""
+
+    class Iterator:
+
+        def __init__(self, numbers):
+            self.numbers = numbers
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            return next(self.numbers)
+
+        def state_dict(self):
+            return {}
+
+    def __iter__(self):
+        return self.Iterator(super().__iter__())
+
+
+class BatchSampler:
+
+    def __init__(self, sampler, size):
+        self.sampler, self.size = sampler, size
+
+    def __iter__(self):
+        numbers = iter(self.sampler)
+        while batch := list(itertools.islice(numbers, self.size)):
+            yield batch
+
+
+class Loader:
+    """As torch's DataLoader."""
+
+    def __init__(self, seed=None, sampler=None, dataset=range(400)):
+        self.dataset = dataset
+        self.sampler = Sampler(seed) if sampler is None else sampler
+        self.batch_sampler = BatchSampler(self.sampler, 100)
+
+    def __iter__(self):
+        return iter(self.batch_sampler)
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
 
 
 class JoinTest(cases.FolderCase):
@@ -180,6 +246,40 @@ class JoinTest(cases.FolderCase):
         self.assertRegex(digests[0], "^[0-9a-f]{64}$")
         self.assertIsNone(digests[1])
 
+    def test_the_numbers_of_an_ordinary_loader_are_told(self):
+        def digest(loader, in_state=False, **options):
+            def script(peer):
+                peer.begin()
+                for _ in range(4):
+                    told.append(peer.train(1).get("index_digest", ""))
+                peer.end()
+
+            told = []
+            with self.exchange(script):
+                with atoll.Island(
+                        "nobody:1", run=fake_exchange.RUN,
+                        work_dir=self.path("work-%s" % in_state), **options,
+                        state={"loader": loader} if in_state else {}) as island:
+                    batches = loader if in_state else island.batches(loader)
+                    for _ in batches:
+                        if not island.step(loss=1.0, tokens=1):
+                            break
+            os.unlink(self.socket)
+            return told
+
+        first = digest(Loader(seed=5))
+        # Two batches of 100 have less than 256 numbers.
+        self.assertEqual(first[:2], ["", ""])
+        self.assertRegex(first[2], "^[0-9a-f]{64}$")
+        self.assertEqual(first[3], first[2])
+        self.assertEqual(digest(Loader(seed=5)), first)
+        self.assertEqual(digest(Loader(seed=5), in_state=True), first)
+        self.assertNotEqual(digest(Loader(seed=6)), first)
+        self.assertEqual(digest(Loader(seed=5), report_indices=False),
+                         [""] * 4)
+        self.assertEqual(digest(Loader(seed=5), in_state=True,
+                                report_indices=False), [""] * 4)
+
     def test_the_hello_tells_the_digest_of_what_is_frozen(self):
         def script(expected, peer):
             self.assertEqual(peer.receive(), {"seq": "1", "hello": {
@@ -213,6 +313,61 @@ class FrozenTest(cases.unittest.TestCase):
     def test_ranks_with_other_values_are_an_error(self):
         with self.assertRaisesRegex(atoll.Error, "rank 1 .* frozen a "):
             _frozen.combine([{"a": "1"}, {"a": "2"}])
+
+
+class IndexWatchTest(cases.unittest.TestCase):
+
+    def digest(self, loader, **options):
+        watch = _indices.IndexWatch(**options)
+        kind = type(loader.sampler)
+        watch.watch(loader)
+        watch.watch(loader)
+        read = [number for batch in loader for number in batch]
+        self.assertEqual(read, [number for batch in loader for number in batch])
+        if watch.digest:
+            self.assertIs(type(loader.sampler), kind)
+        return watch.digest, read
+
+    def test_a_sampler_is_as_before(self):
+        digest, read = self.digest(Loader(5))
+        unwatched = Loader(5)
+        self.assertEqual(read, [n for batch in unwatched for n in batch])
+        self.assertEqual(digest, _indices.digest_of(read[:256]))
+        self.assertEqual(self.digest(Loader(sampler=StatefulSampler(5))),
+                         (digest, read))
+        self.assertEqual(self.digest(Loader(5), is_on=False), ("", read))
+
+    def test_a_short_pass_counts_as_a_whole(self):
+        for kind in (Sampler, StatefulSampler):
+            digest, read = self.digest(Loader(sampler=kind(5, range(30))))
+            self.assertEqual(digest, _indices.digest_of(read))
+
+    def test_an_iterator_keeps_its_state_s_methods(self):
+        loader = Loader(sampler=StatefulSampler(5))
+        watch = _indices.IndexWatch()
+        watch.watch(loader)
+        self.assertIsInstance(iter(loader.sampler), StatefulSampler.Iterator)
+        self.assertEqual(iter(loader.sampler).state_dict(), {})
+
+    def test_a_subset_counts_by_the_numbers_of_the_whole(self):
+        def subset(begin):
+            whole = types.SimpleNamespace(dataset=range(900),
+                                          indices=range(begin, begin + 500))
+            return types.SimpleNamespace(dataset=whole, indices=range(400))
+
+        first, _ = self.digest(Loader(5, dataset=subset(0)))
+        self.assertEqual(first, self.digest(Loader(5))[0])
+        self.assertNotEqual(first, self.digest(Loader(5, dataset=subset(9)))[0])
+
+    def test_what_has_no_numbers_is_left_alone(self):
+        for sampler in (Sampler(None, [None] * 300), Sampler(None, "abc"),
+                        list(range(300))):
+            self.assertEqual(self.digest(Loader(sampler=sampler))[0], "")
+        sharded = atoll.ShardSampler(900, place(), report_indices=False)
+        self.assertEqual(self.digest(Loader(sampler=sharded))[0], "")
+        watch = _indices.IndexWatch()
+        watch.watch(Sampler(5))  # No loader.
+        watch.watch([1, 2])
 
 
 class ShardSamplerTest(cases.unittest.TestCase):

@@ -23,6 +23,7 @@ import torch  # noqa: E402
 
 import atoll  # noqa: E402
 from atoll import _frozen  # noqa: E402
+from atoll import _indices  # noqa: E402
 from atoll import _layout  # noqa: E402
 from atoll import _module  # noqa: E402
 from atoll import _schedules  # noqa: E402
@@ -686,6 +687,27 @@ class SamplerTest(TorchCase):
             read = torch.cat(list(loader)).tolist()
             self.assertEqual(sorted(read), list(range(1, 100, 3)))
             self.assertEqual(read, list(sampler))
+
+    def test_the_numbers_of_a_loader_of_torch_are_seen(self):
+        data = torch.utils.data.TensorDataset(torch.arange(600))
+
+        def read(watch, dataset=data, **options):
+            torch.manual_seed(3)
+            loader = torch.utils.data.DataLoader(dataset, 8, **options)
+            watch.watch(loader)
+            return [torch.cat([x for x, in loader]).tolist() for _ in range(2)]
+
+        off = _indices.IndexWatch(False)
+        for options in ({"shuffle": True}, {"shuffle": False},
+                        {"shuffle": True, "num_workers": 2}):
+            watch = _indices.IndexWatch()
+            passes = read(watch, **options)
+            self.assertEqual(passes, read(off, **options))
+            self.assertEqual(watch.digest, _indices.digest_of(passes[0][:256]))
+        watch = _indices.IndexWatch()
+        half, _ = torch.utils.data.random_split(data, [300, 300])
+        passes = read(watch, half, shuffle=True)
+        self.assertEqual(watch.digest, _indices.digest_of(passes[0][:256]))
 
 
 class SchedulerTest(TorchCase):

@@ -21,7 +21,8 @@ PACKET_BYTES_MAX = 65536   # The longest packet, in bytes.
 _TEXT_LENGTH_MAX = 1000    # The longest text that is sent, in characters.
 
 # Fields of each message. A list of one type is a repeated field; a dict is a
-# message; a tuple of one type is a map from texts.
+# message; a tuple of one type is a map from texts. An optional field that is
+# missing is None.
 _TENSOR = {"name": "string", "shape": ["int64"], "element_offset": "int64"}
 _STANDING = {"save_id": "string", "step_count": "int64", "step": "int64",
              "version": "int64", "lr_scale": "double", "data_shard": "int32",
@@ -31,7 +32,7 @@ _KINDS: dict[str, dict[str, Any]] = {
               "island_id": "string", "program_version": "string",
               "fragment_count": "int32", "strict": "bool",
               "inner_step_count": "int64", "data_fingerprint": "string",
-              "weight_unit": "string", "frozen_digest": "string",
+              "weight_unit": "optional string", "frozen_digest": "string",
               "has_state": "bool", "standings": [_STANDING],
               "run_epoch": "int64"},
     "join": {"version": "int32", "run_uid": "string", "island_id": "string",
@@ -59,8 +60,8 @@ _KINDS: dict[str, dict[str, Any]] = {
     "end": {"complete": "bool", "message": "string", "notices": ["string"],
             "code": "string", "reason": "string"},
 }
-_DEFAULTS = {"string": "", "int32": 0, "int64": 0, "double": 0.0,
-             "bool": False}
+_DEFAULTS = {"string": "", "optional string": None, "int32": 0, "int64": 0,
+             "double": 0.0, "bool": False}
 _BITS = {"int32": 31, "int64": 63}
 _INTEGER = re.compile(r"-?[0-9]{1,20}\Z")
 
@@ -171,7 +172,7 @@ def _write(value: Any, kind: Any) -> Any:
         if math.isinf(value):
             return "Infinity" if value > 0 else "-Infinity"
         return value
-    if kind == "string":
+    if kind in ("string", "optional string"):
         return str(value)[:_TEXT_LENGTH_MAX]
     return int(value) if kind == "int32" else bool(value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from typing import Any, Callable, Mapping
@@ -56,6 +57,7 @@ class News:
     def begin(self) -> None:
         """A wait begins."""
         self._begin = self._told = self._heard = self._clock()
+        self._log_begin = self._log_size()
 
     def end(self) -> None:
         self.waited_s += self._clock() - self._begin
@@ -80,11 +82,20 @@ class News:
         self.tell("waiting", "waits, %.0f s so far: %s" %
                   (now - self._begin, why), seconds=now - self._begin, why=why)
 
+    def _log_size(self) -> int:
+        try:
+            return os.path.getsize(self._log_path)
+        except OSError:
+            return 0
+
     def _why(self) -> str:
-        """The newest line of the exchange's log."""
+        """The newest line that the exchange has logged in this wait."""
         try:
             with open(self._log_path, "rb") as log:
-                log.seek(max(0, log.seek(0, 2) - _LOG_BYTES))
+                size = log.seek(0, 2)
+                # A shorter one is new.
+                begin = self._log_begin if self._log_begin <= size else 0
+                log.seek(max(begin, size - _LOG_BYTES))
                 lines = log.read().decode("utf-8", "replace").splitlines()
         except OSError:
             return "for the exchange"
@@ -92,4 +103,4 @@ class News:
             found = _LOG_LINE.match(line)
             if found:
                 return found[1]
-        return "for the exchange"
+        return "for the exchange, which has logged nothing since"

@@ -108,6 +108,8 @@ class Session:
         if message is None:
             raise ConnectionLost("the exchange does not answer the hello")
         _check_version(message, "hello", seq)
+        if message.body["weight_unit"] is None:
+            message.body["weight_unit"] = "tokens"  # An older exchange.
         if message.body["weight_unit"] not in WEIGHT_UNITS:
             raise Error("the run weighs by %r, which this package does not "
                         "count" % message.body["weight_unit"],

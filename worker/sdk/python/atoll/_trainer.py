@@ -260,7 +260,12 @@ class Trainer:
 
     def put_back(self) -> None:
         """Writes the newest parameters of the regions again."""
-        assert self._regions is not None
+        if self._regions is None:
+            raise Error("a step after the island is closed: its exchange's "
+                        "parameters, which undo the step, are no longer here",
+                        code="FAILED_PRECONDITION",
+                        hint="Train no step when island.ended is true; "
+                        "atoll.fetch loads the parameters.")
         fragments = list(range(self._regions.fragment_count))
         self.ranks.together(lambda: self._on_write(fragments))
 
@@ -273,8 +278,9 @@ class Trainer:
     def close(self) -> None:
         self._saver.wait()  # The folder is another process's after that.
         self._store.close()
-        if self._regions is not None:
-            self._regions.release()
+        regions, self._regions = self._regions, None
+        if regions is not None:
+            regions.release()
 
     def _do(self, kind: str, arguments: Any) -> list[Any]:
         return self.ranks.together(

@@ -186,11 +186,12 @@ class AtollCallback(transformers.TrainerCallback):
 
     island: Island
 
-    def __init__(self, address: str, *, run: str,
+    def __init__(self, address: str | None = None, *, run: str | None = None,
                  state: Mapping[str, Any] | None = None, **options: Any):
         """
         Args:
-          address, run: As for Island.
+          address, run: As for Island; or joined=..., what atoll.join has
+            returned.
           state: More objects, as for Island.
           **options: Others of Island.
         """
@@ -222,6 +223,7 @@ class AtollCallback(transformers.TrainerCallback):
                 **self._state, "optimizer": optimizer,
                 "position": self._position,
                 **({"scaler": scaler} if scaler is not None else {})})
+        self.island._indices.watch(train_dataloader)
         self.island.start()
         # Without a batch the Trainer trains no step.
         self._position.is_ended = self.island.ended

@@ -15,6 +15,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 from . import _closing, _news, _torch
 from ._client import Client, Follower
 from ._exchange import Exchange, log_path
+from ._indices import IndexWatch
 from ._mesh_parameters import MeshParameters
 from ._module import (LocalBuffers, Masters, ModuleParameters, Names,
                       SharedTensors)
@@ -112,6 +113,7 @@ class Island:
                  names: Names = None,
                  parameters: Masters = None,
                  data_fingerprint: str = "", check_frozen: bool = True,
+                 report_indices: bool = True,
                  on_event: _news.OnEvent | None = None,
                  wait_s_max: float = 86400.0, on_restore: str = "reset"):
         """Captures the state; opens no connection yet.
@@ -160,6 +162,11 @@ class Island:
             of the run's other islands. It is computed once, at about 1 GB/s.
             False: it is not compared, as for a base that islands quantize by
             different libraries.
+          report_indices: The coordinator gets a SHA-256 of the first 256 sample
+            numbers that rank 0's loader chooses, never data: those of a
+            ShardSampler, or of a DataLoader in `state` or in `batches`. It
+            warns of islands with the same numbers. False: it gets nothing, as
+            for private data.
           on_event: Gets each line of the logger "atoll" as {"event": "joined",
             "placed", "waiting", "committed", "not_finite", "lost", "refused",
             "skipped", "warned", "restored" (with `commit` and `run_epoch`) or
@@ -212,13 +219,18 @@ class Island:
         self._parameters = _parameters_of(tensors, arrays, ranks)
         self._evaluate = evaluate
         self._schedules = Schedules(scheduler, objects.values())
+        indices = self._indices = IndexWatch(
+            report_indices and ranks.rank == 0)
+        for thing in objects.values():
+            indices.watch(thing)  # Before its state has an iterator.
         captured = self._state = State(objects)
         store = Store(os.path.join(folder, ranks.folder), captured.capture(),
                       ranks.name)
         trainer = Trainer(ranks, self._parameters, captured, store,
                           save == "always", lambda: self._evaluate,
                           data_fingerprint, check_frozen,
-                          lambda: joined.index_digest if joined else "")
+                          lambda: indices.report(
+                              joined.index_digest if joined else ""))
         trainer.keeps_at_restore = on_restore == "keep"
         self._trainer = trainer
         self._client: Client | Follower
@@ -419,6 +431,7 @@ class Island:
         Error NO_BATCHES: two passes gave nothing.
         """
         is_empty = False
+        self._indices.watch(loader)
         while not self._ended:
             was_empty, is_empty = is_empty, True
             restores = self._state.restore_count

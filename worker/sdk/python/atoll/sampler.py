@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Any, Iterator, Mapping, Sized
 
 import numpy as np
 
-from . import _torch
+from . import _indices, _torch
 from .errors import Error
 from .join import Joined
-
-_HASHED_COUNT = 256  # Indices whose digest is compared.
 
 
 class ShardSampler:
@@ -32,6 +28,8 @@ class ShardSampler:
 
     As a part of torchdata's StatefulDataLoader it continues where a save was.
     """
+
+    tells_indices = True  # Its digest, or on purpose nothing.
 
     def __init__(self, dataset: Sized | int, joined: Joined, *,
                  num_replicas: int | None = None, rank: int | None = None,
@@ -76,8 +74,8 @@ class ShardSampler:
                         (joined.shard, joined.shard_count, len(self._indices),
                          length, self._replicas), code="INVALID_ARGUMENT")
         if report_indices:
-            joined.index_digest = hashlib.sha256(json.dumps(
-                self._order()[:_HASHED_COUNT].tolist()).encode()).hexdigest()
+            joined.index_digest = _indices.digest_of(
+                self._order()[:_indices.HASHED_COUNT].tolist())
 
     def __len__(self) -> int:
         """Samples of an epoch, of one replica."""

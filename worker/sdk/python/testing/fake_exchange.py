@@ -114,7 +114,9 @@ class Peer:
         hello = {"version": 1, "run_id": RUN, "run_uid": UID,
                  "island_id": "kitchen", "program_version": "0.1.0",
                  "fragment_count": fragment_count, "strict": True,
-                 "inner_step_count": "3", **fields}
+                 "inner_step_count": "3", "weight_unit": "", **fields}
+        hello = {name: value for name, value in hello.items()
+                 if value is not None}
         self.send({"seq": seq, "hello": hello})
 
     def region(self, element_count):
