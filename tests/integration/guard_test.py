@@ -4,6 +4,7 @@ brings the run back."""
 
 import grpc
 
+from harness import arithmetic
 from harness import cases
 from harness import cluster as cluster_module
 from harness import toy
@@ -24,6 +25,12 @@ class GuardTest(cluster_module.IntegrationTest):
         for version in range(round_count):
             toy.play_round(self.members, version, cases.seed())
 
+    def sha256_of(self, pin_id):
+        """SHA-256 of the parameters of a new pin."""
+        pinned = self.cluster.pin(pin_id=pin_id)
+        layout = arithmetic.LayoutView(pinned.run.spec.layout)
+        return layout.parameters_sha256(self.cluster.parameters(pinned=pinned))
+
     def poison(self, version):
         """Each member pushes 1e30 for every parameter."""
         for member in self.members:
@@ -39,7 +46,7 @@ class GuardTest(cluster_module.IntegrationTest):
         self.start({"guard": {"on_norm": PAUSE}})
         self.play(BAND + 1)
         newest = "round-%d" % (BAND + 1)
-        good = cluster.parameters_sha256()
+        good = self.sha256_of("good")
         cluster.wait_durable(newest)
         self.poison(BAND + 1)
         cluster.wait_state(cluster_module.PAUSED)
@@ -48,7 +55,7 @@ class GuardTest(cluster_module.IntegrationTest):
         for words in ("commit %d" % (BAND + 2), "e+", "above", command):
             self.assertIn(words, run.state_reason)
         self.assertNotIn("round-%d" % (BAND + 2), cluster.checkpoints())
-        self.assertNotEqual(cluster.parameters_sha256(), good)
+        self.assertNotEqual(self.sha256_of("bad"), good)
         shown = cluster.run_cli("run", "show", "run", check=0).stdout
         self.assertIn("outside the run's band", shown)
         listed = cluster.run_cli("round", "list", "run", check=0).stdout
@@ -63,7 +70,7 @@ class GuardTest(cluster_module.IntegrationTest):
 
         def is_back():
             try:
-                return cluster.parameters_sha256() == good
+                return self.sha256_of("back") == good
             except grpc.RpcError:  # A shard has not gone back yet.
                 return False
 

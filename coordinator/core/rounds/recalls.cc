@@ -216,12 +216,12 @@ std::string ShardFault(const RunState& state, const Observations& observed) {
     return absl::StrCat(
         "shard ", shard, " on server ", server,
         " has stopped: ", CutUtf8(seen.report.fault(), kFaultBytesMax),
-        ". `atoll run show ", state.run_id(),
-        "` names a checkpoint to go back to, if the shards hold one. If the "
-        "newest data directory of ",
-        server, " exists on a disk that works, stop ", server,
-        ", put it in place, start ", server, ", then run `atoll run resume ",
-        state.run_id(), "`. Else end the run with `atoll run cancel ",
+        ". If its disk works again, or its newest data directory is in place "
+        "on another one, restart ",
+        server, ", then run `atoll run resume ", state.run_id(),
+        "`. Else `atoll run show ", state.run_id(),
+        "` names the checkpoint to go back to; if there is none, end the run "
+        "with `atoll run cancel ",
         state.run_id(), "`");
   }
   return "";
