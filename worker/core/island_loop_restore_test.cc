@@ -287,7 +287,8 @@ INSTANTIATE_TEST_SUITE_P(Eager, StreamingRestoreTest, testing::Bool());
 TEST_P(StreamingRestoreTest, EveryLaneDropsWhatItDoes) {
   Start();
   EXPECT_EQ(Trace(ActionKind::kContribute),
-            "report_ready 0; begin_round; train 0 @0; contribute #1");
+            "report_ready 0; begin_round; train 0 @0; train 1 @4; "
+            "contribute #1");
   // Contribution 1 is saved and pushed, while training goes on.
   Finish(Begin());
   Finish(Begin(Lane::kSave));
@@ -302,7 +303,7 @@ TEST_P(StreamingRestoreTest, EveryLaneDropsWhatItDoes) {
   Finish(push, absl::AbortedError("another run_epoch"));
   EXPECT_EQ(Trace(ActionKind::kContribute),
             "reset_optimizer warm e2 r7; report_ready 7; begin_round; "
-            "train 0 @0; contribute #2");
+            "train 0 @0; train 1 @4; contribute #2");
 }
 
 TEST_P(StreamingRestoreTest, AResetWaitsForASaveOfThePast) {
