@@ -276,6 +276,46 @@ TEST_F(RestoreTest, EndsAFaultOfTheOldEpochAndKeepsOneOfTheNew) {
   }
 }
 
+TEST_F(RestoreTest, AfterADamagedCutTheDefaultIsAnEarlierOne) {
+  Start(Checkpointed(SimpleSpec()));
+  Commit(5);
+  Restore("round-4");
+  run_->FollowPlans();
+  // Its manifest is whole, so the shard still reports it as durable.
+  run_->SetFault(1, "DATA_LOSS: a block of round-4 is damaged");
+  ASSERT_EQ(State(), v1::RUN_STATE_PAUSED);
+  ASSERT_TRUE(run_->machine().fault().has_value());
+  EXPECT_EQ(run_->machine().fault()->next_command(),
+            "atoll run restore run --from round-2");
+  EXPECT_FALSE(Restore("round-4").changed()) << "the file may come back";
+  const v1::RestoreRunResponse restored = Restore("");
+  EXPECT_TRUE(restored.changed());
+  EXPECT_EQ(restored.pin().pin_id(), "round-2");
+  ReturnAll();
+  run_->Settle();
+  EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
+}
+
+TEST_F(RestoreTest, ALossOfTheOldEpochIsNotOneOfTheNew) {
+  Start(Checkpointed(SimpleSpec()));
+  Commit(3);
+  Restore("round-2");
+  // The island has not heard of it yet.
+  v1::ReportProgressRequest late;
+  late.set_loss(1e6);
+  late.set_loss_step_count(4);
+  ASSERT_TRUE(
+      run_->machine()
+          .Step(event::Progress{run_->Credentials("i0"), late}, run_->now())
+          .ok());
+  run_->Flush();
+  ReturnAll();
+  Commit(1);
+  for (const v1::MetricPoint& point : run_->state().loss_points()) {
+    EXPECT_LT(point.value(), 1e6);
+  }
+}
+
 TEST_F(RestoreTest, RemovedRevokedAndLostIslandsStaySo) {
   v1::RunSpec spec = Checkpointed(ElasticSpec());
   spec.mutable_data()->set_data_shard_count(5);

@@ -411,6 +411,13 @@ absl::Status RunMachine::Take(const event::Ready& ready, RunAnswer& answer) {
   const Member* member = state_.FindMember(island.island_id);
   if (!member->ready() && !state_.ended()) {
     storage::v1::MemberSet record = member->record;
+    // Late reports were of steps that the restore took out of the past.
+    if (!state_.restores().empty()) {
+      ObservedMember& seen = observed_.members[record.slot()];
+      seen.loss_sum = 0;
+      seen.loss_step_count = 0;
+      seen.metrics.Clear();
+    }
     record.set_state(v1::ISLAND_STATE_READY);
     NoteReady(now_, observed_.members[record.slot()]);
     EmitMember(std::move(record));

@@ -131,7 +131,11 @@ class RunMachine {
   absl::Status RefuseSource(absl::string_view from, int64_t commit) const;
   // NOT_DURABLE, unless the newest reports of all shards have the cut.
   absl::Status CheckHeld(const v1::Pin& pin) const;
+  // True if a shard has said that it cannot go back to the cut of the newest
+  // restore.
+  bool HasFailedRestore() const;
   // True if the run went back to this source, and nothing is committed since.
+  // No source means another one if that cut is damaged.
   bool IsRestoredTo(const std::string& from) const;
   // Drops what was observed of the epoch before; begins every lease anew.
   void ForgetEpoch();

@@ -100,6 +100,11 @@ const v1::Pin* RunMachine::FindDurableCheckpoint() const {
         (newest != nullptr && pin.commit_seq() <= newest->commit_seq())) {
       continue;
     }
+    // Its manifest does not tell that a block is damaged.
+    if (HasFailedRestore() &&
+        pin.commit_seq() == state_.restores().back().cut_commit_seq()) {
+      continue;
+    }
     const bool is_durable = std::all_of(
         observed_.shards.begin(), observed_.shards.end(),
         [&](const ObservedShard& shard) {

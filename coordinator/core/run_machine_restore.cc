@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -176,10 +177,22 @@ absl::StatusOr<v1::Pin> RunMachine::FindSource(const std::string& from) const {
   return RefuseSource(from, commit.value_or(-1));
 }
 
+bool RunMachine::HasFailedRestore() const {
+  // The newest versions of all shards are those of the cut.
+  return state_.just_restored() &&
+         std::any_of(observed_.shards.begin(), observed_.shards.end(),
+                     [](const ObservedShard& shard) {
+                       return shard.reported &&
+                              absl::StartsWith(shard.report.fault(),
+                                               "DATA_LOSS");
+                     });
+}
+
 bool RunMachine::IsRestoredTo(const std::string& from) const {
   if (!state_.just_restored()) return false;
   const v1::Restore& restore = state_.restores().back();
-  return from.empty() || from == restore.pin_id() ||
+  if (from.empty()) return !HasFailedRestore();
+  return from == restore.pin_id() ||
          from == absl::StrCat("commit:", restore.cut_commit_seq() - 1);
 }
 

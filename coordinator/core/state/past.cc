@@ -53,12 +53,22 @@ int64_t CountPast(const std::deque<v1::Restore>& restores, int64_t begin,
 void AddRestore(const v1::Restore& restore, std::deque<v1::Restore>& restores) {
   restores.push_back(restore);
   if (restores.size() <= kRestoresMax) return;
-  const auto hidden = std::find_if(
-      restores.begin(), restores.end(), [&](const v1::Restore& one) {
-        return one.commit_seq() < restore.commit_seq() &&
-               restore.cut_commit_seq() <= one.cut_commit_seq();
+  const auto hidden =
+      std::find_if(restores.begin(), restores.end(), [&](const auto& one) {
+        return std::any_of(restores.begin(), restores.end(),
+                           [&](const v1::Restore& later) {
+                             return one.commit_seq() < later.commit_seq() &&
+                                    later.cut_commit_seq() <=
+                                        one.cut_commit_seq();
+                           });
       });
-  restores.erase(hidden == restores.end() ? restores.begin() : hidden);
+  if (hidden != restores.end()) {
+    restores.erase(hidden);
+    return;
+  }
+  // Its commits, and its own number, which no commit has, stay out of the past.
+  restores[1].set_cut_commit_seq(restores[0].cut_commit_seq());
+  restores.pop_front();
 }
 
 }  // namespace atl::coordinator

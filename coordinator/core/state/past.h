@@ -16,7 +16,8 @@
 namespace atl::coordinator {
 
 // The newest restores of a run that are kept. One whose commits a later restore
-// has superseded too is dropped first.
+// has superseded too is dropped first; else the two oldest become one, and the
+// commits between them leave the past too.
 inline constexpr size_t kRestoresMax = 64;
 
 // True if one of `restores` went back to before commit `commit_seq`.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -70,6 +71,24 @@ TEST(PastTest, DropsFirstTheRestoresThatALaterOneHides) {
   ASSERT_EQ(restores.size(), kRestoresMax);
   EXPECT_EQ(restores.front().commit_seq(), 3) << "nothing hides it";
   EXPECT_EQ(restores[1].commit_seq(), 17);
+}
+
+TEST(PastTest, AForgottenRestoreGivesNothingBack) {
+  std::deque<v1::Restore> restores;
+  // The third is hidden by the fourth, not by the newest.
+  for (const auto& [cut, at] : {std::pair{2, 4}, {6, 8}, {12, 14}, {11, 16}}) {
+    AddRestore(Make(cut, at), restores);
+  }
+  for (int64_t at = 20; restores.size() < kRestoresMax; at += 3) {
+    AddRestore(Make(at - 1, at), restores);
+  }
+  AddRestore(Make(999, 1000), restores);
+  EXPECT_EQ(restores.size(), kRestoresMax);
+  EXPECT_THAT(ListPast(restores, 12), ElementsAre(1, 5, 9, 10));
+  // Nothing is hidden any longer: the two oldest become one.
+  AddRestore(Make(1999, 2000), restores);
+  EXPECT_EQ(restores.size(), kRestoresMax);
+  EXPECT_THAT(ListPast(restores, 12), ElementsAre(1, 9, 10));
 }
 
 }  // namespace
