@@ -325,6 +325,15 @@ void ControlLink::AddEvaluation(const v1::Evaluation& evaluation) {
   progress_changed_ = true;
 }
 
+void ControlLink::ForgetSteps() {
+  MutexLock report_lock(&report_mutex_);
+  MutexLock lock(&mutex_);
+  loss_sum_ = 0;
+  progress_.set_loss_step_count(0);
+  progress_.clear_evaluations();
+  metrics_.Clear();
+}
+
 void ControlLink::AddPhases(std::vector<v1::SyncPhases> ended) {
   if (ended.empty()) return;
   MutexLock lock(&mutex_);

@@ -80,6 +80,9 @@ class ControlLink {
   void AddMetrics(const std::map<std::string, double>& metrics,
                   int64_t token_count);
   void AddEvaluation(const v1::Evaluation& evaluation);
+  // Drops losses, metrics and evaluations that are not reported: a restore has
+  // made their steps undone. Waits for a report that is under way.
+  void ForgetSteps();
   // At most kPhasesMax wait for a report; the oldest are dropped.
   void AddPhases(std::vector<v1::SyncPhases> ended);
   // Reports the rest, for at most `timeout`.

@@ -501,6 +501,12 @@ absl::Status IslandRunner::DoTogether(Lane lane, Action& action) {
       if (result.step.is_last) trainer_ended_ = true;
       break;
     }
+    case ActionKind::kResetOptimizer:
+      if (std::exchange(reset_run_epoch_, action.run_epoch) !=
+          action.run_epoch) {
+        link_->ForgetSteps();
+      }
+      break;
     case ActionKind::kBeginRound:
       loss_sum_ = 0;
       loss_count_ = 0;

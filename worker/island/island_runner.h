@@ -163,6 +163,7 @@ class IslandRunner {
   std::string warning_;       // The newest plan's, for the log.
   double loss_sum_ = 0;  // Since the last contribution, for the log.
   int64_t loss_count_ = 0;
+  int64_t reset_run_epoch_ = 0;  // The run_epoch of the last optimizer reset.
   StepSpeed step_speed_;
   int64_t tokens_a_step_ = 0;          // The newest step's.
   std::unique_ptr<ControlLink> link_;  // Last: its threads call this object.
