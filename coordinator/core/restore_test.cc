@@ -175,7 +175,7 @@ TEST_F(RestoreTest, ARepeatedCallChangesNothingUntilTheNextCommit) {
   }
   EXPECT_EQ(run_->state().revision(), revision);
   // No shard has said yet what it holds.
-  EXPECT_THAT(Refused("round-2", "NOT_DURABLE"), HasSubstr("not reported"));
+  EXPECT_THAT(Refused("round-2", "NOT_REPORTED"), HasSubstr("restore"));
   ReturnAll();
   Commit(1);
   EXPECT_TRUE(Restore("round-4").changed());

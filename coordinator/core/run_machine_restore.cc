@@ -44,7 +44,7 @@ std::string NamePin(const v1::Pin& pin) {
 
 // Why `shard` does not hold `pin`; empty: it does.
 std::string WhyNotHeld(const ObservedShard& shard, const v1::Pin& pin) {
-  if (!shard.reported) return "its server has not reported it yet";
+  if (!shard.reported) return "its server has not reported";
   if (!pin.checkpoint()) {
     if (shard.report.persisted_commit_seq() >= pin.commit_seq() - 1) return "";
     return absl::StrCat("it has persisted commit ",
@@ -113,6 +113,17 @@ absl::Status RunMachine::CheckHeld(const v1::Pin& pin) const {
   for (size_t shard = 0; shard < observed_.shards.size(); ++shard) {
     const std::string why = WhyNotHeld(observed_.shards[shard], pin);
     if (why.empty()) continue;
+    if (!observed_.shards[shard].reported) {
+      return RefuseForNow(
+          absl::StatusCode::kUnavailable, "NOT_REPORTED",
+          absl::StrCat("shard ", shard, " on server ",
+                       state_.server_ids()[shard], " has not reported since ",
+                       state_.just_restored() ? "the restore"
+                                              : "the coordinator's start",
+                       ", so it is not known whether it holds ",
+                       pin.pin_id()),
+          absl::Seconds(1));
+    }
     std::vector<std::string> held;
     for (const v1::Pin* other : ListSources()) {
       const bool is_held = std::all_of(

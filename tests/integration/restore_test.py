@@ -170,7 +170,8 @@ class StrictRestoreTest(cluster_module.IntegrationTest):
         self.start()
         cluster.runs.CancelRun(run_id="run")
         restore(cluster, "--from", FROM, "--yes", check=9)
-        self.assertEqual(cluster.run_state().run.run_epoch, 1)
+        run = cluster.runs.GetRun(run_id="run").run
+        self.assertEqual(run.run_epoch, 1)
 
     def test_islands_that_die_around_a_restore_come_back(self):
         cluster = self.cluster

@@ -17,6 +17,7 @@
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/layout/weight_unit.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/commands/run/checkpoints.h"
@@ -148,6 +149,25 @@ absl::Status FailedShard(const v1::ServerState& server, const v1::Run& run) {
                    "` helps next."));
 }
 
+// Asks until every shard has reported: after a start of the coordinator, and
+// after another restore, that takes a moment.
+absl::StatusOr<v1::RestoreRunResponse> RestoreWithin(
+    coordinator::Client& client, const v1::RestoreRunRequest& request,
+    absl::Duration patience, Progress& progress, const std::stop_token& stop) {
+  const absl::Time end = absl::Now() + patience;
+  while (true) {
+    absl::StatusOr<v1::RestoreRunResponse> answer = Restore(client, request);
+    if (!HasReason(answer.status(), "NOT_REPORTED") || absl::Now() > end ||
+        stop.stop_requested()) {
+      return answer;
+    }
+    progress.Update(absl::StrCat("restore ", request.run_id(), "  waits: ",
+                                 answer.status().message()),
+                    absl::Now());
+    absl::SleepFor(kTick);
+  }
+}
+
 // Waits until every shard is at the restored cut or beyond it, and returns the
 // state then. Servers and the coordinator may restart meanwhile.
 absl::StatusOr<v1::GetRunStateResponse> WaitForShards(
@@ -251,7 +271,9 @@ absl::Status RestoreRun(Context& context, const RestoreOptions& options) {
   request.set_run_uid(before.run().run_uid());
   request.set_from(options.from);
   request.set_dry_run(true);
-  ASSIGN_OR_RETURN(v1::RestoreRunResponse answer, Restore(*client, request));
+  ASSIGN_OR_RETURN(
+      v1::RestoreRunResponse answer,
+      RestoreWithin(*client, request, patience, progress, stop));
   ASSIGN_OR_RETURN(const v1::Checkpoint checkpoint,
                    FindCut(*client, options.run_id, answer.pin()));
   if (options.dry_run) {
@@ -272,7 +294,8 @@ absl::Status RestoreRun(Context& context, const RestoreOptions& options) {
   request.set_dry_run(false);
   // The cut that was shown, also if a newer one became durable meanwhile.
   if (options.from.empty()) request.set_from(answer.pin().pin_id());
-  ASSIGN_OR_RETURN(answer, Restore(*client, request));
+  ASSIGN_OR_RETURN(answer, RestoreWithin(*client, request, patience, progress,
+                                         stop));
   const absl::StatusOr<v1::GetRunStateResponse> after =
       WaitForShards(*client, answer.run(), patience, progress, stop);
   progress.Clear();
