@@ -1,6 +1,7 @@
 // Runs in a random order of pushes, plans, leaves, restarts and refusals. The
 // log keeps its invariants, and the run ends once it is left alone.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <random>
@@ -152,7 +153,7 @@ class RandomRun {
       weights.push_back(weight[Pick(4)]);
     }
     weights[static_cast<int>(Kind::kCancel)] = Pick(8) == 0 ? 0.1 : 0;
-    weights[static_cast<int>(Kind::kRestore)] = Pick(2);
+    weights[static_cast<int>(Kind::kRestore)] = Pick(3);
     weights[static_cast<int>(Kind::kResume)] += 2;
     weights[static_cast<int>(Kind::kFollow)] += 3;
     weights[static_cast<int>(Kind::kPush)] += 6;
@@ -272,9 +273,17 @@ class RandomRun {
     }
     sources.push_back("commit:" +
                       std::to_string(Pick(1 + run_.state().commit_seq())));
-    const absl::StatusOr<v1::RestoreRunResponse> restored =
-        run_.RestoreRun(sources[Pick(sources.size())], Pick(4) == 0);
-    if (!restored.ok() || !restored->changed()) return;
+    // Most sources are refused: they are not there, or not durable.
+    std::shuffle(sources.begin(), sources.end(), random_);
+    const bool is_dry = Pick(4) == 0;
+    bool is_restored = false;
+    for (const std::string& source : sources) {
+      const absl::StatusOr<v1::RestoreRunResponse> restored =
+          run_.RestoreRun(source, is_dry);
+      is_restored = restored.ok() && restored->changed();
+      if (is_restored) break;
+    }
+    if (!is_restored) return;
     ++restored_count_;
     if (Pick(3) == 0) return;
     run_.FollowPlans();
