@@ -221,7 +221,7 @@ TEST_F(RestoreTest, NamesTheShardThatDoesNotHoldTheCut) {
   // A lease at the same cut will do.
   EXPECT_EQ(Restore("commit:2", /*dry_run=*/true).pin().pin_id(), "lease");
   run_->RestartServer(1);
-  EXPECT_THAT(Refused("lease", "NOT_DURABLE"), HasSubstr("shard 1"));
+  EXPECT_THAT(Refused("lease", "NOT_REPORTED"), HasSubstr("shard 1"));
 }
 
 TEST_F(RestoreTest, ACompletedRunIsActiveAgainAndACancelledOneStaysSo) {

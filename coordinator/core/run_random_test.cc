@@ -153,7 +153,7 @@ class RandomRun {
       weights.push_back(weight[Pick(4)]);
     }
     weights[static_cast<int>(Kind::kCancel)] = Pick(8) == 0 ? 0.1 : 0;
-    weights[static_cast<int>(Kind::kRestore)] = Pick(3);
+    weights[static_cast<int>(Kind::kRestore)] = 1 + Pick(4);
     weights[static_cast<int>(Kind::kResume)] += 2;
     weights[static_cast<int>(Kind::kFollow)] += 3;
     weights[static_cast<int>(Kind::kPush)] += 6;
