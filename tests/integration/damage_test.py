@@ -35,6 +35,8 @@ class DamageTest(cluster_module.IntegrationTest):
         super().setUp()
         self.reference, self.spec = self.once("undisturbed", lambda cluster: (
             self.run_strict(cluster, self.values), cluster.spec()))
+        # GetRun leaves it out.
+        self.spec.checkpoint.keep_count = 32
 
     def start(self, commit_count):
         self.cluster.start_service()
