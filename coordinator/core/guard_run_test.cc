@@ -155,7 +155,7 @@ TEST_F(GuardRunTest, AnOperatorAcceptsTheCommitAndTheBandStartsAfresh) {
   EXPECT_EQ(run_->state().FindHeld(), nullptr);
   Commit(100);
   EXPECT_EQ(State(), v1::RUN_STATE_ACTIVE);
-  // What the guard held back is made now.
+  // The checkpoint that the guard held back is made now.
   EXPECT_TRUE(Has("round-19"));
   Commit(1e30);
   EXPECT_EQ(State(), v1::RUN_STATE_ACTIVE) << "16 commits come first";

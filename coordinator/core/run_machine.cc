@@ -413,10 +413,7 @@ absl::Status RunMachine::Take(const event::Ready& ready, RunAnswer& answer) {
     storage::v1::MemberSet record = member->record;
     // Late reports were of steps that the restore took out of the past.
     if (!state_.restores().empty()) {
-      ObservedMember& seen = observed_.members[record.slot()];
-      seen.loss_sum = 0;
-      seen.loss_step_count = 0;
-      seen.metrics.Clear();
+      observed_.members[record.slot()].ClearSteps();
     }
     record.set_state(v1::ISLAND_STATE_READY);
     NoteReady(now_, observed_.members[record.slot()]);

@@ -129,7 +129,12 @@ class RunMachine {
   absl::StatusOr<v1::Pin> FindSource(const std::string& from) const;
   // NO_CHECKPOINT. `commit`: the one that `from` names, or -1.
   absl::Status RefuseSource(absl::string_view from, int64_t commit) const;
-  // NOT_DURABLE, unless the newest reports of all shards have the cut.
+  // True if the newest reports of all shards have the cut.
+  bool IsHeld(const v1::Pin& pin) const;
+  // The newest checkpoint that a restore may start from, that is not suspect, and
+  // that all shards hold. Null: none is.
+  const v1::Pin* FindDurableCheckpoint() const;
+  // NOT_DURABLE or NOT_REPORTED, unless all shards hold the cut.
   absl::Status CheckHeld(const v1::Pin& pin) const;
   // True if a shard has said that it cannot go back to the cut of the newest
   // restore.
@@ -144,9 +149,6 @@ class RunMachine {
   // The cut that a frozen run lets a reader have; no record keeps it.
   absl::Status ReadCut(const v1::ExportCheckpointRequest& request,
                        RunAnswer& answer) const;
-  // The newest checkpoint that a restore may start from, that is not suspect, and
-  // that every shard's newest report holds. Null: none is.
-  const v1::Pin* FindDurableCheckpoint() const;
   // A command that works in a frozen run.
   std::string ReadCommand() const;
   // Describes the features that this run needs and a peer that sent `features`

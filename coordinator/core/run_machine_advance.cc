@@ -231,10 +231,7 @@ void RunMachine::AdvanceSealed() {
       NoteMerged(state_, open, seal, observed_);
       if (f + 1 == state_.fragments().size()) {
         for (const v1::SealedContribution& merged : seal.contributions()) {
-          ObservedMember& member = observed_.members[merged.key().slot()];
-          member.loss_sum = 0;
-          member.loss_step_count = 0;
-          member.metrics.Clear();
+          observed_.members[merged.key().slot()].ClearSteps();
         }
       }
       NoteHeld(f);
@@ -247,13 +244,14 @@ void RunMachine::AdvanceSealed() {
 }
 
 void RunMachine::AdvanceOpen() {
-  for (size_t shard = 0;
-       state_.just_restored() && shard < observed_.shards.size(); ++shard) {
-    if (observed_.shards[shard].reported) continue;
-    return Wait(absl::StrCat(
-        "was restored to ", state_.restores().back().pin_id(),
-        "; waits for shard ", shard, " on ", state_.server_ids()[shard],
-        " to go back to it"));
+  if (state_.just_restored()) {
+    for (size_t shard = 0; shard < observed_.shards.size(); ++shard) {
+      if (observed_.shards[shard].reported) continue;
+      return Wait(absl::StrCat(
+          "was restored to ", state_.restores().back().pin_id(),
+          "; waits for shard ", shard, " on ", state_.server_ids()[shard],
+          " to go back to it"));
+    }
   }
   const bool is_async = IsAsync(state_.spec().schedule());
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
@@ -305,10 +303,9 @@ void RunMachine::KeepCheckpoint(int32_t committed) {
   for (const FragmentState& fragment : state_.fragments()) {
     if (!apart && fragment.newest.version() != version) return;
   }
-  std::vector<KnownCheckpoint> known = ListCheckpoints();
   // A checkpoint that the guard held back is made later.
   int64_t newest = 0;
-  for (const KnownCheckpoint& one : known) {
+  for (const KnownCheckpoint& one : ListCheckpoints()) {
     const v1::Pin& pin = state_.pins().at(one.pin_id).pin_set().pin();
     newest = std::max(newest, pin.cut(0).version());
   }

@@ -1,6 +1,5 @@
 // The faults that stop a run, and the calls that it still answers then.
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -90,33 +89,6 @@ std::string RunMachine::ReadCommand() const {
   if (newest == nullptr) return absl::StrCat("atoll run show ", state_.run_id());
   return absl::StrCat("atoll run export ", state_.run_id(), " --checkpoint ",
                       newest->pin_id(), " --output ", state_.run_id());
-}
-
-const v1::Pin* RunMachine::FindDurableCheckpoint() const {
-  const v1::Pin* newest = nullptr;
-  for (const auto& [pin_id, state] : state_.pins()) {
-    const v1::Pin& pin = state.pin_set().pin();
-    if (!pin.checkpoint() || pin.suspect() || !state.pin_set().has_point() ||
-        (newest != nullptr && pin.commit_seq() <= newest->commit_seq())) {
-      continue;
-    }
-    // Its manifest does not tell that a block is damaged.
-    if (HasFailedRestore() &&
-        pin.commit_seq() == state_.restores().back().cut_commit_seq()) {
-      continue;
-    }
-    const bool is_durable = std::all_of(
-        observed_.shards.begin(), observed_.shards.end(),
-        [&](const ObservedShard& shard) {
-          const auto& held = shard.report.checkpoints();
-          return std::any_of(held.begin(), held.end(), [&](const auto& one) {
-            return one.pin_id() == pin.pin_id() && one.durable() &&
-                   one.commit_seq() == pin.commit_seq();
-          });
-        });
-    if (is_durable) newest = &pin;
-  }
-  return newest;
 }
 
 std::optional<v1::Fault> RunMachine::fault() const {

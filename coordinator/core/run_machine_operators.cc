@@ -47,22 +47,22 @@ absl::Status RunMachine::Take(const event::Resume& resume, RunAnswer& answer) {
   }
   // An operator who resumes what the guard has stopped, or what is active all
   // the same, accepts the commits outside the band.
+  const bool was_paused = state_.state() == v1::RUN_STATE_PAUSED;
   const bool accepts = state_.FindHeld() != nullptr &&
                        (state_.paused_by_guard() ||
                         state_.state() == v1::RUN_STATE_ACTIVE);
-  if (accepts) reasons_.push_back("an operator accepts it: the band is reset");
-  if (state_.state() == v1::RUN_STATE_PAUSED || accepts) {
+  if (was_paused || accepts) {
     storage::v1::Record record = MakeStateRecord(
         state_.started() ? v1::RUN_STATE_ACTIVE : v1::RUN_STATE_STARTING, "");
     record.mutable_run_state_set()->set_guard_accepted(accepts);
-    const bool was_paused = state_.state() == v1::RUN_STATE_PAUSED;
     Emit(std::move(record));
-    if (accepts) SetSuspect(/*suspect=*/false, /*version_min=*/0);
-    if (accepts) CompleteIfDone();
-    if (!was_paused) {
-      Advance();
-      return absl::OkStatus();
-    }
+  }
+  if (accepts) {
+    reasons_.push_back("an operator accepts it: the band is reset");
+    SetSuspect(/*suspect=*/false, /*version_min=*/0);
+    CompleteIfDone();
+  }
+  if (was_paused) {
     for (RoundTimers& timers : observed_.timers) {
       timers = RoundTimers();
       timers.wait.received_time = now_;

@@ -109,6 +109,26 @@ absl::Status RunMachine::RefuseSource(absl::string_view from,
                              absl::StrJoin(named, ", ")));
 }
 
+bool RunMachine::IsHeld(const v1::Pin& pin) const {
+  return std::all_of(observed_.shards.begin(), observed_.shards.end(),
+                     [&](const ObservedShard& shard) {
+                       return WhyNotHeld(shard, pin).empty();
+                     });
+}
+
+const v1::Pin* RunMachine::FindDurableCheckpoint() const {
+  const std::vector<const v1::Pin*> pins = ListSources();
+  // The manifest of a cut does not tell that a block is damaged.
+  const int64_t damaged =
+      HasFailedRestore() ? state_.restores().back().cut_commit_seq() : -1;
+  const auto newest =
+      std::find_if(pins.rbegin(), pins.rend(), [&](const v1::Pin* pin) {
+        return pin->checkpoint() && !pin->suspect() &&
+               pin->commit_seq() != damaged && IsHeld(*pin);
+      });
+  return newest == pins.rend() ? nullptr : *newest;
+}
+
 absl::Status RunMachine::CheckHeld(const v1::Pin& pin) const {
   for (size_t shard = 0; shard < observed_.shards.size(); ++shard) {
     const std::string why = WhyNotHeld(observed_.shards[shard], pin);
@@ -126,12 +146,7 @@ absl::Status RunMachine::CheckHeld(const v1::Pin& pin) const {
     }
     std::vector<std::string> held;
     for (const v1::Pin* other : ListSources()) {
-      const bool is_held = std::all_of(
-          observed_.shards.begin(), observed_.shards.end(),
-          [&](const ObservedShard& one) {
-            return WhyNotHeld(one, *other).empty();
-          });
-      if (is_held) held.push_back(NamePin(*other));
+      if (IsHeld(*other)) held.push_back(NamePin(*other));
     }
     if (held.size() > kNamedMax) held.erase(held.begin(), held.end() - kNamedMax);
     return Refuse(
@@ -168,23 +183,18 @@ absl::StatusOr<v1::Pin> RunMachine::FindSource(const std::string& from) const {
   }
   ASSIGN_OR_RETURN(const std::optional<int64_t> commit, ParseCommit(from));
   if (!commit.has_value()) RETURN_IF_ERROR(CheckId("from", from));
+  absl::Status refusal;
   for (const v1::Pin* pin : ListSources()) {
     if (commit.has_value() ? pin->commit_seq() != *commit + 1
                            : pin->pin_id() != from) {
       continue;
     }
-    // Another pin of the same cut may be durable before this one.
+    // One of several pins of a cut may be durable before the others.
     const absl::Status held = CheckHeld(*pin);
     if (held.ok()) return *pin;
-    if (!commit.has_value()) return held;
-    for (const v1::Pin* other : ListSources()) {
-      if (other->commit_seq() == pin->commit_seq() &&
-          CheckHeld(*other).ok()) {
-        return *other;
-      }
-    }
-    return held;
+    refusal.Update(held);
   }
+  if (!refusal.ok()) return refusal;
   return RefuseSource(from, commit.value_or(-1));
 }
 
@@ -278,9 +288,7 @@ void RunMachine::ForgetEpoch() {
   });
   for (const Member& member : state_.members()) {
     ObservedMember& seen = observed_.members[member.record.slot()];
-    seen.loss_sum = 0;
-    seen.loss_step_count = 0;
-    seen.metrics.Clear();
+    seen.ClearSteps();
     seen.idle_round_count = 0;
     seen.idle_duration = absl::ZeroDuration();
     seen.idle_since = member.present() ? now_ : absl::InfiniteFuture();

@@ -130,8 +130,8 @@ class Gauges {
 
  private:
   std::vector<Sample> commits_, tokens_, islands_, min_quorum_, shards_,
-      states_, wait_start_, outside_band_, last_commit_, train_loss_, validation_loss_,
-      tokens_per_second_;
+      states_, wait_start_, outside_band_, last_commit_, train_loss_,
+      validation_loss_, tokens_per_second_;
 };
 
 using OutcomeCounts = std::array<int64_t, v1::Outcome_ARRAYSIZE>;

@@ -71,7 +71,7 @@ class RunStoreRestoreTest : public testing::TestWithParam<v1::Durability> {
     if (keeps_contributions()) {
       ASSERT_NO_FATAL_FAILURE(Store(0));
     }
-    // What follows is about power cuts, not about the level.
+    // A power cut loses none of it, whatever the level is.
     ASSERT_OK(store_->Flush());
     ASSERT_OK(records_.Write(RecordBatch(), Sync::kMachine));
   }

@@ -503,7 +503,7 @@ class TrainerTest(cluster_module.IntegrationTest):
         self.cluster.kill("coordinator")
 
         def newest(island):
-            # What a trainer quotes (_news.py); other output has no such lines.
+            # A trainer quotes these lines (_news.py) and no others.
             with open(self.cluster.processes[island].log_path,
                       encoding="utf-8", errors="replace") as log:
                 lines = [line for line in log.read().splitlines()

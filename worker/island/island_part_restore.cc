@@ -32,7 +32,8 @@ SavePlace MakeSavePlace(const RunIslandOptions& options) {
 absl::Status IslandPart::LoadSave(PartResult& result) {
   replay_.reset();
   record_.reset();
-  ASSIGN_OR_RETURN(std::optional<SaveSummary> found, checkpoint_->Find(run_epoch_));
+  ASSIGN_OR_RETURN(std::optional<SaveSummary> found,
+                   checkpoint_->Find(run_epoch_));
   if (!found.has_value()) return absl::OkStatus();
   auto contributions = checkpoint_->ReadContributions();
   const absl::Status read = Agree(Lane::kTraining, contributions.status());

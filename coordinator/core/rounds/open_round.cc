@@ -99,10 +99,10 @@ Decision DecideOpenAmong(const RunState& state, const Observations& observed,
                          absl::Time due) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const int64_t version = state.fragments()[openable[0]].newest.version();
-  // Every island of a strict run pulls the restored cut before a round opens.
-  for (const Member& member : state.members()) {
-    if (state.just_restored() && schedule.timing() == v1::TIMING_STRICT &&
-        member.record.state() == v1::ISLAND_STATE_JOINING) {
+  if (state.just_restored() && schedule.timing() == v1::TIMING_STRICT) {
+    // Every island pulls the restored cut before a round opens.
+    for (const Member& member : state.members()) {
+      if (!member.present() || member.ready()) continue;
       return {{},
               absl::StrCat("was restored to ", state.restores().back().pin_id(),
                            "; waits for island ", member.record.island_id(),

@@ -102,6 +102,13 @@ struct ObservedMember {
   int64_t idle_round_count = 0;
   absl::Duration idle_duration;
   absl::Time idle_since = absl::InfiniteFuture();
+
+  // Losses and metrics begin anew.
+  void ClearSteps() {
+    loss_sum = 0;
+    loss_step_count = 0;
+    metrics.Clear();
+  }
 };
 
 // A slot's plan for its next contribution to a fragment.

@@ -78,8 +78,8 @@ absl::Status RunState::Apply(const storage::v1::Record& record) {
     case storage::v1::Record::kRunStateSet:
       state_ = record.run_state_set();
       if (ended()) end_time_ = time;
+      if (!state_.guard_accepted()) return absl::OkStatus();
       for (FragmentState& fragment : fragments_) {
-        if (!state_.guard_accepted()) continue;
         fragment.guard.Clear();
         fragment.guard.set_evaluations_begin(fragment.newest.version() + 1);
       }
@@ -386,31 +386,6 @@ void RunState::CountKept(const FragmentState& fragment) {
   }
 }
 
-storage::v1::RestorePoint RunState::MakeRestorePoint() const {
-  storage::v1::RestorePoint point;
-  for (const FragmentState& fragment : fragments_) {
-    storage::v1::FragmentSnapshot& added = *point.add_fragments();
-    *added.mutable_newest() = fragment.newest;
-    added.set_token_count(fragment.token_count);
-    for (double norm : fragment.median_norms) added.add_median_norms(norm);
-    for (const StepNorm& one : fragment.step_norms) {
-      added.add_step_norms(one.norm_by_steps);
-      added.add_step_norm_step_counts(one.step_count);
-    }
-    *added.mutable_guard() = fragment.guard;
-  }
-  for (const auto& [data_shard, position] : data_positions_) {
-    v1::DataPosition& added = *point.add_data_positions();
-    added.set_data_shard(data_shard);
-    added.set_position(position);
-  }
-  for (const Member& member : members_) {
-    point.add_local_positions(member.local_position);
-  }
-  point.set_fragment_token_count(fragment_token_count_);
-  return point;
-}
-
 absl::Status RunState::ApplyRestored(const storage::v1::RunRestored& body,
                                      absl::Time time) {
   const v1::Restore& restore = body.restore();
@@ -695,7 +670,8 @@ std::vector<double> RunState::ListLossesBy(const std::string& island_id) const {
 std::string RunState::DebugString() const {
   std::string text = absl::StrCat(
       run_id(), " ", run_uid(), " state ", state(), " (", state_reason(),
-      ") revision ", revision_, " epoch ", run_epoch(), " placement ", placement_epoch(),
+      ") revision ", revision_, " epoch ", run_epoch(), " placement ",
+      placement_epoch(),
       " commit_seq ", commit_seq_, " tokens ", fragment_token_count_,
       " created ", absl::FormatTime(create_time_), " end ",
       absl::FormatTime(end_time_), " last commit ",

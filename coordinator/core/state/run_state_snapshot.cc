@@ -1,5 +1,7 @@
 // Converts a run's state to a snapshot and back.
 
+#include <cstdint>
+#include <map>
 #include <utility>
 
 #include "base/time/proto_time.h"
@@ -27,10 +29,10 @@ storage::v1::MemberSnapshot ToSnapshot(const Member& member) {
   return snapshot;
 }
 
-storage::v1::FragmentSnapshot ToSnapshot(const FragmentState& fragment) {
+// The part that the fragment's commits have made.
+storage::v1::FragmentSnapshot ToPoint(const FragmentState& fragment) {
   storage::v1::FragmentSnapshot snapshot;
   *snapshot.mutable_newest() = fragment.newest;
-  snapshot.set_attempt(fragment.attempt);
   snapshot.set_token_count(fragment.token_count);
   for (double norm : fragment.median_norms) snapshot.add_median_norms(norm);
   for (const StepNorm& one : fragment.step_norms) {
@@ -38,6 +40,12 @@ storage::v1::FragmentSnapshot ToSnapshot(const FragmentState& fragment) {
     snapshot.add_step_norm_step_counts(one.step_count);
   }
   *snapshot.mutable_guard() = fragment.guard;
+  return snapshot;
+}
+
+storage::v1::FragmentSnapshot ToSnapshot(const FragmentState& fragment) {
+  storage::v1::FragmentSnapshot snapshot = ToPoint(fragment);
+  snapshot.set_attempt(fragment.attempt);
   for (const auto& [slot, plan] : fragment.standing_plans) {
     *snapshot.add_standing_plans() = plan;
   }
@@ -52,7 +60,31 @@ storage::v1::FragmentSnapshot ToSnapshot(const FragmentState& fragment) {
   return snapshot;
 }
 
+google::protobuf::RepeatedPtrField<v1::DataPosition> ToPositions(
+    const std::map<int32_t, int64_t>& by_shard) {
+  google::protobuf::RepeatedPtrField<v1::DataPosition> positions;
+  for (const auto& [data_shard, position] : by_shard) {
+    v1::DataPosition& added = *positions.Add();
+    added.set_data_shard(data_shard);
+    added.set_position(position);
+  }
+  return positions;
+}
+
 }  // namespace
+
+storage::v1::RestorePoint RunState::MakeRestorePoint() const {
+  storage::v1::RestorePoint point;
+  for (const FragmentState& fragment : fragments_) {
+    *point.add_fragments() = ToPoint(fragment);
+  }
+  *point.mutable_data_positions() = ToPositions(data_positions_);
+  for (const Member& member : members_) {
+    point.add_local_positions(member.local_position);
+  }
+  point.set_fragment_token_count(fragment_token_count_);
+  return point;
+}
 
 storage::v1::RunSnapshot RunState::ToSnapshot() const {
   using coordinator::ToSnapshot;
@@ -85,11 +117,7 @@ storage::v1::RunSnapshot RunState::ToSnapshot() const {
   for (const v1::ContributionOutcome& outcome : dropped_) {
     *snapshot.add_dropped() = outcome;
   }
-  for (const auto& [data_shard, position] : data_positions_) {
-    v1::DataPosition& added = *snapshot.add_data_positions();
-    added.set_data_shard(data_shard);
-    added.set_position(position);
-  }
+  *snapshot.mutable_data_positions() = ToPositions(data_positions_);
   snapshot.set_fragment_token_count(fragment_token_count_);
   for (const auto& [id, pin] : pins_) *snapshot.add_pins() = pin;
   for (const v1::Restore& restore : restores_) {

@@ -194,7 +194,7 @@ absl::StatusOr<v1::RestoreRunResponse> RunSimulation::RestoreRun(
   if (!Collect()) return absl::UnavailableError("it restarts");
   if (!answer.ok()) return answer.status();
   if (answer->restored.changed()) {
-    // What was undecided is of the old epoch.
+    // Undecided contributions belong to the old epoch.
     ever_stored_.clear();
     forgotten_.clear();
     reported_.clear();
@@ -677,8 +677,8 @@ void RunSimulation::CheckNobodyIsLeftOut(const RunState& state,
   }
 }
 
-// What a restore to the present cut must bring back. Local data positions only
-// if no island takes over a slot.
+// A restore to the present cut must bring this back. Local data positions are
+// left out: another island may have taken a slot over since.
 static std::string DescribePoint(const RunState& state) {
   storage::v1::RestorePoint point = state.MakeRestorePoint();
   point.clear_local_positions();
