@@ -53,6 +53,7 @@ narrow() {
 commands=(
   "run create" "run list" "run show" "run watch" "run pause" "run resume"
   "run cancel" "run delete" "run export" "run import" "run pin" "run restore"
+  "checkpoint list" "checkpoint show" "checkpoint verify" "checkpoint export"
   "replay" "island list"
   "island remove" "island readmit" "round list" "metrics" "join" "enrol"
   "doctor" "plan" "local status" "local pause" "local resume" "local finish"
@@ -275,6 +276,12 @@ has err "127.0.0.1:1"
 # Without --insecure, plaintext is allowed only on loopback.
 expect 4 run list --coordinator 192.0.2.1:7400
 has err "insecure"
+
+# A mirror without checkpoints.
+expect 8 checkpoint list "file://$work/mirror"
+has err "no whole checkpoint"
+expect 2 checkpoint verify spring
+has err "is not the URL of a mirror"
 
 # No such model.
 expect 8 eval --model "$work/none" --data "$work/bad.toml"

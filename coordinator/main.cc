@@ -31,12 +31,14 @@
 #include "base/flags/flags.h"
 #include "base/flags/program_flags.h"
 #include "base/host_port/host_port.h"
+#include "base/host_port/proxy.h"
 #include "base/io/own_file.h"
 #include "base/io/posix_file_system.h"
 #include "base/io/private_directory.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
 #include "base/metrics/metrics_listener.h"
+#include "base/mirror/open_mirror.h"
 #include "base/net/port_watch.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
@@ -50,6 +52,7 @@
 #include "coordinator/service/event_loop.h"
 #include "coordinator/service/init_log.h"
 #include "coordinator/service/listeners.h"
+#include "coordinator/service/mirror_thread.h"
 #include "coordinator/store/rocksdb_store.h"
 
 namespace atl::coordinator {
@@ -64,6 +67,8 @@ struct Flags {
   std::string log_level = "info";
   double server_lease_s = 10;
   double connection_age_s = 600;
+  std::string mirror;
+  Proxy proxy;
   SnapshotPolicy snapshots;
 };
 
@@ -74,6 +79,13 @@ constexpr absl::Duration kStopMax = absl::Seconds(20);
 // "127.0.0.1:4711" gives "4711".
 std::string PortOf(const std::string& address) {
   return address.substr(address.rfind(':') + 1);
+}
+
+// The value of an environment variable.
+std::optional<std::string> GetVariable(absl::string_view name) {
+  const char* const value = std::getenv(std::string(name).c_str());
+  return value == nullptr ? std::nullopt
+                          : std::make_optional<std::string>(value);
 }
 
 absl::Status Serve(const Flags& flags, StopSignals& signals) {
@@ -125,8 +137,20 @@ absl::Status Serve(const Flags& flags, StopSignals& signals) {
   loop_spec.coordinator.server_lease_duration =
       absl::Seconds(flags.server_lease_s);
   loop_spec.coordinator.snapshots = flags.snapshots;
+  std::optional<MirrorThread> mirror;
+  if (!flags.mirror.empty()) {
+    mirror.emplace(MirrorThread::Options{
+        .open = mirror::MakeMirrorOpener(flags.mirror, GetVariable, flags.proxy)});
+    loop_spec.coordinator.has_mirror = true;
+    loop_spec.on_mirror_due = [&mirror] { mirror->Notify(); };
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop,
                    EventLoop::Start(loop_spec));
+  // Before the loop, which it asks.
+  const absl::Cleanup stop_mirror = [&mirror] {
+    if (mirror.has_value()) mirror->Stop();
+  };
+  if (mirror.has_value()) mirror->Start(*loop);
 
   const std::unique_ptr<DataUrlSigner> signer =
       MakeDataUrlSigner([](absl::string_view name) {
@@ -134,9 +158,7 @@ absl::Status Serve(const Flags& flags, StopSignals& signals) {
         if (!absl::StartsWith(name, "AWS_")) {
           return std::optional<std::string>();
         }
-        const char* const value = std::getenv(std::string(name).c_str());
-        return value == nullptr ? std::nullopt
-                                : std::make_optional<std::string>(value);
+        return GetVariable(name);
       });
   listeners_spec.data_url_signer = signer.get();
   ASSIGN_OR_RETURN(const std::unique_ptr<Listeners> listeners,
@@ -172,6 +194,8 @@ absl::Status Serve(const Flags& flags, StopSignals& signals) {
   loop->Stop();
   signer->Stop();
   listeners->Stop();
+  // Last: a mounted directory that hangs must not hold back the others.
+  if (mirror.has_value()) mirror->Stop();
   return absl::OkStatus();
 }
 
@@ -243,6 +267,11 @@ int main(int argc, char** argv) {
   app.Add("--log-bytes-max", flags.snapshots.log_bytes_max,
           "The same limit in bytes")
       .ShowDefault();
+  app.Add("--mirror", flags.mirror, atl::mirror::kMirrorFlagHelp)
+      .Check({"", [](const std::string& url) {
+                return atl::mirror::CheckMirrorUrl(url);
+              }});
+  atl::flags::AddProxyFlag(app, flags.proxy);
   atl::flags::AddSecurityFlags(app, flags.listeners.security);
   atl::flags::AddIslandCaFlag(app, flags.listeners.security);
   atl::flags::AddMetricsFlags(app, flags.metrics);

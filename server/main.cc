@@ -3,12 +3,17 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "atoll/v1/run_service.grpc.pb.h"
@@ -24,6 +29,7 @@
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
 #include "base/metrics/metrics_listener.h"
+#include "base/mirror/open_mirror.h"
 #include "base/net/port_watch.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
@@ -46,6 +52,10 @@ namespace {
 constexpr absl::Duration kDrainMax = absl::Seconds(20);
 constexpr absl::Duration kStopMax = absl::Seconds(25);
 
+// Bytes a second of --checkpoint-bandwidth.
+constexpr double kRateMin = 64 << 10;
+constexpr double kRateMax = 1e12;
+
 struct Flags {
   std::string listen = "127.0.0.1:0";
   std::string advertise;
@@ -60,9 +70,35 @@ struct Flags {
   int64_t live_merge_mib = 1024;
   double slow_stream_s = 20;
   double connection_age_s = 600;
+  std::string mirror;
+  int64_t checkpoint_bytes_per_second = 0;
   rpc::Security security;
   MetricsListenerOptions metrics;
 };
+
+// "20MB/s" or "100Mb/s"; empty: `text` is neither.
+std::optional<int64_t> ParseRate(absl::string_view text) {
+  constexpr std::pair<absl::string_view, double> kUnits[] = {
+      {"kb/s", 125}, {"Mb/s", 125e3}, {"Gb/s", 125e6},
+      {"kB/s", 1e3}, {"MB/s", 1e6},   {"GB/s", 1e9}};
+  for (const auto& [unit, bytes] : kUnits) {
+    absl::string_view number = text;
+    double value = 0;
+    if (absl::ConsumeSuffix(&number, unit) &&
+        absl::SimpleAtod(number, &value) && value * bytes >= kRateMin &&
+        value * bytes <= kRateMax) {
+      return static_cast<int64_t>(value * bytes);
+    }
+  }
+  return std::nullopt;
+}
+
+// The value of an environment variable.
+std::optional<std::string> GetVariable(absl::string_view name) {
+  const char* const value = std::getenv(std::string(name).c_str());
+  return value == nullptr ? std::nullopt
+                          : std::make_optional<std::string>(value);
+}
 
 void AddFlags(flags::Command& app, Flags& flags) {
   app.Add("--listen", flags.listen,
@@ -115,6 +151,21 @@ void AddFlags(flags::Command& app, Flags& flags) {
           "Seconds after which a connection must be opened again; calls "
           "in progress are cut as long after that, at most a minute")
       .ShowDefault();
+  app.Add("--mirror", flags.mirror, mirror::kMirrorFlagHelp)
+      .Check({"", [](const std::string& url) {
+                return mirror::CheckMirrorUrl(url);
+              }});
+  app.AddText("--checkpoint-bandwidth",
+              {"", [&flags](const std::string& text) -> std::string {
+                 const std::optional<int64_t> rate = ParseRate(text);
+                 if (!rate.has_value()) {
+                   return "must be a rate of at least 64 KiB/s, such as 20MB/s "
+                          "or 100Mb/s";
+                 }
+                 flags.checkpoint_bytes_per_second = *rate;
+                 return "";
+               }},
+              "The rate of copies to --mirror; default: no bound");
   app.Add("--log-level", flags.log_level, "info, warning or error")
       .ShowDefault();
   app.Add("--failpoint", flags.failpoint,
@@ -193,6 +244,12 @@ absl::Status Run(const Flags& flags, StopSignals& signals) {
   options.image_bytes_max =
       flags.memory_mib > 0 ? flags.memory_mib << 20 : MemoryLimitBytes() / 2;
   options.stream_limits.window = absl::Seconds(flags.slow_stream_s);
+  if (!flags.mirror.empty()) {
+    options.mirror = CheckpointMirrorOptions{
+        .open = mirror::MakeMirrorOpener(flags.mirror, GetVariable,
+                                         flags.security.proxy),
+        .bytes_per_second = flags.checkpoint_bytes_per_second};
+  }
   const auto get_run =
       [&runs](const std::string& run_id) -> absl::StatusOr<v1::Run> {
     v1::GetRunRequest request;

@@ -122,7 +122,10 @@ ParameterServer::ParameterServer(const Options& options,
             budget_queue_.Post(std::move(task));
           })),
       push_watchdog_(options.stream_limits, SystemClock()),
-      pull_watchdog_(options.stream_limits, SystemClock()) {}
+      pull_watchdog_(options.stream_limits, SystemClock()),
+      mirror_(options.mirror.has_value()
+                  ? std::make_unique<CheckpointMirror>(*options.mirror)
+                  : nullptr) {}
 
 ParameterServer::~ParameterServer() { Stop(); }
 
@@ -143,7 +146,8 @@ ShardResources ParameterServer::Resources() {
             changed_.SignalAll();
           },
           [this] { return directory_->log_seen(); },
-          [this] { return directory_->PersistLog(); }};
+          [this] { return directory_->PersistLog(); },
+          mirror_.get()};
 }
 
 absl::Status ParameterServer::Recover() {
@@ -334,7 +338,9 @@ void ParameterServer::End(const absl::Status& status) {
             ? ", or this data directory, which has no run, is not its own: "
               "give its own --data-dir, or another --server-id"
             : ", or this data directory is an old copy: give another "
-              "--server-id"));
+              "--server-id",
+        "; if the server's own directory is lost, `atoll server replace ",
+        options_.server_id, "` accepts this one"));
   }
   LOG(ERROR) << end.message();
   MutexLock lock(&mutex_);

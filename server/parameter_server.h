@@ -34,6 +34,7 @@
 #include "server/directory/server_directory.h"
 #include "server/live_merge/receive_budget.h"
 #include "server/metrics/server_metrics.h"
+#include "server/mirror/checkpoint_mirror.h"
 #include "server/service/parameter_service.h"
 #include "server/shard/shard.h"
 #include "server/store/records/log_record_store.h"
@@ -60,6 +61,9 @@ class ParameterServer final {
     // together. When it is used up, islands are admitted one after the other.
     int64_t live_merge_bytes_max = int64_t{1} << 30;
     StreamLimits stream_limits;
+    // Where checkpoints of runs with checkpoint.mirror are copied; none: they
+    // are not, and reports say so.
+    std::optional<CheckpointMirrorOptions> mirror;
   };
   // Its dependencies, which must outlive it.
   struct Environment {
@@ -189,6 +193,10 @@ class ParameterServer final {
   // Restores closed shards that are no longer in use, on low_queue_.
   void ContinueRestores();
   void RunRestore(const v1::ServerRunPlan& plan);
+  // Goes back to the plan's cut; gets versions that are not here from the
+  // mirror.
+  absl::Status RollBack(const v1::ServerRunPlan& plan, RecordStore& records,
+                        const records::RunRecord& record);
   v1::ShardReport FaultReport(const std::string& run_id, const Entry& entry);
   absl::Status ReportOnce();
   void ShowHealth();
@@ -241,6 +249,9 @@ class ParameterServer final {
   std::string logged_plan_;  // Why the last plan was not taken.
   std::vector<Deletion> deletions_;
   std::vector<Restore> restores_;
+  // Null: none. Ends with this object, before what its jobs use, and not in
+  // Stop: a mounted directory that hangs must not hold back a drain.
+  std::unique_ptr<CheckpointMirror> mirror_;
   std::jthread plan_thread_;
   std::jthread report_thread_;
 };

@@ -54,7 +54,7 @@ bool ParameterServer::FinishDeletion(Deletion& deletion) {
   if (deletion.shard != nullptr) {
     // The order matters: a live merge may still give the shard an action. Once
     // this deletion alone holds the shard, no other thread can get hold of it.
-    if (!deletion.shard->EndLiveMerges() || deletion.shard.use_count() > 1) {
+    if (!deletion.shard->EndUses() || deletion.shard.use_count() > 1) {
       return false;
     }
     deletion.shard.reset();

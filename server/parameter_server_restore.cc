@@ -10,7 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/obs/log.h"
+#include "base/object_store/object_store.h"
+#include "base/object_store/retrier.h"
 #include "base/status/refusal.h"
+#include "base/status/status_macros.h"
 #include "server/core/faults.h"
 #include "server/parameter_server.h"
 #include "server/store/records/run_records.h"
@@ -62,7 +65,7 @@ void ParameterServer::ContinueRestores() {
   std::erase_if(restores_, [this](Restore& restore) {
     if (restore.shard != nullptr) {
       // The order matters, as in FinishDeletion.
-      if (!restore.shard->EndLiveMerges() || restore.shard.use_count() > 1) {
+      if (!restore.shard->EndUses() || restore.shard.use_count() > 1) {
         return false;
       }
       restore.shard.reset();
@@ -71,6 +74,41 @@ void ParameterServer::ContinueRestores() {
         [this, plan = std::move(restore.plan)] { RunRestore(plan); });
     return true;
   });
+}
+
+absl::Status ParameterServer::RollBack(const v1::ServerRunPlan& plan,
+                                       RecordStore& records,
+                                       const records::RunRecord& record) {
+  const auto roll_back = [&] {
+    return Shard::Rollback(environment_.fs, records, options_.data_dir, record,
+                           plan, directory_->log_seen());
+  };
+  const absl::Status status = roll_back();
+  if (!absl::IsDataLoss(status) || plan.restored().mirror_run_epoch() == 0 ||
+      !records.damage().ok()) {
+    return status;
+  }
+  if (!options_.mirror.has_value()) {
+    return absl::DataLossError(absl::StrCat(
+        status.message(),
+        "; the mirror has it, and this server has no mirror: start it with the "
+        "coordinator's --mirror"));
+  }
+  const auto is_stopping = [this] {
+    MutexLock lock(&mutex_);
+    return stopping_;
+  };
+  LOG(INFO) << "run " << plan.run_id() << " gets what it lacks of "
+            << plan.restored().pin_id() << " from the mirror";
+  atl::Waiting waiting = options_.mirror->waiting;
+  waiting.cancelled = is_stopping;
+  absl::StatusOr<std::unique_ptr<ObjectStore>> mirror =
+      options_.mirror->open(waiting);
+  if (!mirror.ok()) return absl::UnavailableError(mirror.status().message());
+  RETURN_IF_ERROR(Shard::Download(**mirror, environment_.fs, records,
+                                  options_.data_dir, record, plan,
+                                  is_stopping));
+  return roll_back();
 }
 
 void ParameterServer::RunRestore(const v1::ServerRunPlan& plan) {
@@ -92,11 +130,7 @@ void ParameterServer::RunRestore(const v1::ServerRunPlan& plan) {
   // First, because an older copy of the coordinator does not know the restore.
   absl::Status status = directory_->PersistLog();
   status.Update(record.status());
-  if (status.ok()) {
-    status = Shard::Rollback(environment_.fs, *found.records,
-                             options_.data_dir, *record, plan,
-                             directory_->log_seen());
-  }
+  if (status.ok()) status = RollBack(plan, *found.records, *record);
   Entry made;
   if (status.ok() || (absl::IsDataLoss(status) && record.ok())) {
     found.record = *std::move(record);

@@ -31,11 +31,20 @@ absl::Status CheckPartExists(ObjectStore& store, const MirrorManifest& manifest,
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
-      absl::StrCat(store.GetUrl(name), " is missing or incomplete; its server "
-                                       "must upload it again"));
+      absl::StrCat(store.GetUrl(name), " is missing or incomplete: start the "
+                   "server of shard ", part.shard(), " again, with the "
+                   "coordinator's --mirror, and it uploads the part again"));
 }
 
-// OK if the manifest that exists is `manifest`.
+// Clears what may differ between two manifests of one checkpoint: a process
+// that died after it wrote the first one left the run a later state.
+void ClearVolatile(MirrorManifest& manifest) {
+  manifest.clear_create_time();
+  manifest.clear_members();
+  manifest.mutable_pin()->clear_suspect();
+}
+
+// OK if the manifest that exists is of the same checkpoint.
 absl::Status CheckSame(ObjectStore& store, const std::string& name,
                        MirrorManifest manifest) {
   ASSIGN_OR_RETURN(const std::string json,
@@ -43,8 +52,8 @@ absl::Status CheckSame(ObjectStore& store, const std::string& name,
   absl::StatusOr<MirrorManifest> found =
       ParseManifest(GetPlace(manifest), json);
   if (found.ok()) {
-    found->clear_create_time();
-    manifest.clear_create_time();
+    ClearVolatile(*found);
+    ClearVolatile(manifest);
     if (google::protobuf::util::MessageDifferencer::Equals(*found, manifest)) {
       return absl::OkStatus();
     }
@@ -82,6 +91,7 @@ absl::StatusOr<Collected> CollectRun(ObjectStore& store,
                    store.List(absl::StrCat(run_uid, "/"), kObjectCountMax));
   std::vector<std::string> manifests;
   std::vector<std::string> parts;
+  std::set<CheckpointPlace> removed;
   for (const ObjectInfo& object : objects) {
     const std::optional<CheckpointPlace> manifest =
         ParseManifestName(object.name);
@@ -95,12 +105,19 @@ absl::StatusOr<Collected> CollectRun(ObjectStore& store,
           ": it is an older copy, and removes nothing"));
     }
     if (kept.count(*place) > 0) continue;
+    // Made after `kept` was: its shards upload it now.
+    if (!kept.empty() && *place > *kept.rbegin()) continue;
     (manifest.has_value() ? manifests : parts).push_back(object.name);
+    removed.insert(*place);
   }
   Collected collected;
   for (const std::string& name : manifests) {
     RETURN_IF_ERROR(store.Remove(name));
     ++collected.checkpoint_count;
+  }
+  // Before the parts, which show where a killed server left some.
+  for (const CheckpointPlace& place : removed) {
+    RETURN_IF_ERROR(store.RemoveUnfinished(PlaceName(place)));
   }
   for (const std::string& name : parts) {
     RETURN_IF_ERROR(store.Remove(name));

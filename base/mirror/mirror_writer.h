@@ -16,8 +16,9 @@
 
 namespace atl::mirror {
 
-// Writes the manifest, once, after a look at each part. OK also if the same
-// manifest exists, whatever its create_time: an earlier process wrote it.
+// Writes the manifest, once, after a look at each part. OK also if a manifest of
+// the same cut and parts exists, whatever its create_time, members and
+// pin.suspect: an earlier process wrote it.
 //
 // DATA_LOSS: CheckManifest refuses it. FAILED_PRECONDITION: a part is missing
 // or has another size; upload it again. ALREADY_EXISTS: there is another
@@ -31,8 +32,9 @@ struct Collected {
 };
 
 // Removes the checkpoints of a run that are not in `kept`, and parts that no
-// manifest ever named. `kept` are the places of checkpoints that the run keeps,
-// or is about to complete. Removes only objects with names that the mirror
+// manifest ever named, with what killed writers left of them. `kept` are the
+// places of checkpoints that the run keeps, or is about to complete; places
+// after the last of them stay. Removes only objects with names that the mirror
 // gives, below the run's own uid; a manifest goes before its parts, so no
 // checkpoint is listed that is not whole.
 //

@@ -1,11 +1,13 @@
 #include "base/mirror/mirror_writer.h"
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/codec/sha256.h"
 #include "base/io/posix_file_system.h"
 #include "base/layout/layout.h"
@@ -96,6 +98,10 @@ TEST_F(MirrorWriterTest, AManifestIsWrittenOnce) {
   // An earlier process, whose answer was lost, wrote it at another time.
   manifest.mutable_create_time()->set_seconds(1);
   EXPECT_TRUE(WriteManifest(*store_, manifest).ok());
+  // The run went on before the next process wrote it again.
+  manifest.add_members()->set_merged_count(7);
+  manifest.mutable_pin()->set_suspect(true);
+  EXPECT_TRUE(WriteManifest(*store_, manifest).ok());
   manifest.set_run_id("other");
   EXPECT_EQ(WriteManifest(*store_, manifest).code(), Code::kAlreadyExists);
   EXPECT_EQ((*MirroredCheckpoint::Open(*store_, GetPlace(manifest)))
@@ -133,6 +139,29 @@ TEST_F(MirrorWriterTest, OnlyWhatTheRunNoLongerKeepsIsRemoved) {
   EXPECT_TRUE((*opened)->Read().ok());
   EXPECT_TRUE(store_->Stat(PlaceName(old) + "notes.txt").ok());
   EXPECT_EQ(Collect(2, {kept, coming})->object_count, 0);
+}
+
+TEST_F(MirrorWriterTest, UnfinishedUploadsGoWithTheirCheckpoint) {
+  const CheckpointPlace old = GetPlace(PutCheckpoint(1, 5));
+  const CheckpointPlace kept = GetPlace(PutCheckpoint(1, 7));
+  // A killed server leaves such files.
+  const std::string left =
+      absl::StrCat(".atoll-", RandomId(), "-shard-0-fragment-0-");
+  for (const CheckpointPlace& place : {old, kept}) {
+    std::ofstream(JoinObjectName(root_, PlaceName(place) + left)) << "x";
+  }
+  ASSERT_TRUE(Collect(1, {kept}).ok());
+  EXPECT_FALSE(std::filesystem::exists(
+      JoinObjectName(root_, PlaceName(old) + left)));
+  EXPECT_TRUE(std::filesystem::exists(
+      JoinObjectName(root_, PlaceName(kept) + left)));
+}
+
+TEST_F(MirrorWriterTest, ACheckpointThatCameMeanwhileStays) {
+  const CheckpointPlace kept = GetPlace(PutCheckpoint(2, 7));
+  PutParts(2, 9);
+  EXPECT_EQ(Collect(2, {kept})->object_count, 0);
+  EXPECT_EQ(CountObjects(), 5 + 1 + 5);
 }
 
 TEST_F(MirrorWriterTest, AnOldCopyOfTheCoordinatorRemovesNothing) {

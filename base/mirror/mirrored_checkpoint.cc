@@ -67,8 +67,27 @@ absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> MirroredCheckpoint::Open(
       store, *std::move(manifest), *std::move(layout)));
 }
 
+int64_t MirroredCheckpoint::PartBytes() const {
+  int64_t bytes = 0;
+  for (const storage::v1::MirrorPart& part : manifest_.parts()) {
+    bytes += part.size_bytes();
+  }
+  return bytes;
+}
+
+int64_t MirroredCheckpoint::ThetaBytesMax() const {
+  int64_t elements = 0;
+  for (const storage::v1::MirrorPart& part : manifest_.parts()) {
+    elements = std::max(
+        elements, PartElementCount(layout_, GetIdentity(manifest_, part)));
+  }
+  return elements * static_cast<int64_t>(sizeof(float));
+}
+
 absl::Status MirroredCheckpoint::ReadPart(const storage::v1::MirrorPart& part,
-                                          std::vector<float>& theta) const {
+                                          std::vector<float>& theta,
+                                          int64_t& done,
+                                          const OnBytes& on_bytes) const {
   const PartIdentity identity = GetIdentity(manifest_, part);
   const std::string name = PartName(identity.place, part.shard(),
                                     part.fragment(), part.sha256());
@@ -98,7 +117,8 @@ absl::Status MirroredCheckpoint::ReadPart(const storage::v1::MirrorPart& part,
     CopyCommon(bytes, offset, header_bytes, theta_bytes,
                reinterpret_cast<char*>(theta.data()));
     offset += static_cast<int64_t>(bytes.size());
-    return absl::OkStatus();
+    done += static_cast<int64_t>(bytes.size());
+    return on_bytes ? on_bytes(done) : absl::OkStatus();
   }));
   if (codec::ToHex(sha.Finish()) != part.sha256()) {
     return damaged("has another SHA-256 than its manifest says");
@@ -107,13 +127,15 @@ absl::Status MirroredCheckpoint::ReadPart(const storage::v1::MirrorPart& part,
   return absl::OkStatus();
 }
 
-absl::Status MirroredCheckpoint::Read(absl::Span<float> parameters) const {
+absl::Status MirroredCheckpoint::Read(absl::Span<float> parameters,
+                                      const OnBytes& on_bytes) const {
   CHECK(parameters.empty() ||
         static_cast<int64_t>(parameters.size()) == layout_.element_count());
   std::vector<Digest128> digests(layout_.fragment_count());
   std::vector<float> theta;
+  int64_t done = 0;
   for (const storage::v1::MirrorPart& part : manifest_.parts()) {
-    RETURN_IF_ERROR(ReadPart(part, theta));
+    RETURN_IF_ERROR(ReadPart(part, theta, done, on_bytes));
     digests[part.fragment()] += RangeDigest(
         layout_, part.fragment(),
         layout_.ShardBlocks(part.fragment(), part.shard(),

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -33,14 +34,22 @@ class MirroredCheckpoint {
   const storage::v1::MirrorManifest& manifest() const { return manifest_; }
   const RunLayout& layout() const { return layout_; }
 
+  // Bytes of all parts, and theta's bytes of the largest one.
+  int64_t PartBytes() const;
+  int64_t ThetaBytesMax() const;
+
+  // Gets the bytes of all parts that were read so far. An error ends the read.
+  using OnBytes = std::function<absl::Status(int64_t)>;
+
   // Reads all parts and checks them. `parameters`: gets theta in the model
   // order, shape [layout.element_count()]; empty: only checks. Holds theta of
-  // one part in memory.
+  // one part in memory. `on_bytes` may be empty.
   //
   // DATA_LOSS: a part is missing or damaged, or a fragment has another digest
   // than the cut; the message names it. Its values are undefined then. Others:
-  // the store's.
-  absl::Status Read(absl::Span<float> parameters = {}) const;
+  // the store's, and those of `on_bytes`.
+  absl::Status Read(absl::Span<float> parameters = {},
+                    const OnBytes& on_bytes = {}) const;
 
  private:
   MirroredCheckpoint(ObjectStore& store, storage::v1::MirrorManifest manifest,
@@ -49,9 +58,11 @@ class MirroredCheckpoint {
         manifest_(std::move(manifest)),
         layout_(std::move(layout)) {}
 
-  // Reads a part into `theta`, and checks its size, SHA-256 and header.
+  // Reads a part into `theta`, and checks its size, SHA-256 and header. Adds
+  // its bytes to `done`.
   absl::Status ReadPart(const storage::v1::MirrorPart& part,
-                        std::vector<float>& theta) const;
+                        std::vector<float>& theta, int64_t& done,
+                        const OnBytes& on_bytes) const;
 
   ObjectStore& store_;
   const storage::v1::MirrorManifest manifest_;

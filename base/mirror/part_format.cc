@@ -35,9 +35,18 @@ std::vector<PartRange> PartRanges(const RunLayout& layout,
                                   const PartIdentity& part) {
   const IndexRange elements = PartElements(layout, part);
   std::vector<PartRange> ranges;
-  for (const int32_t index : layout.fragment_tensors(part.fragment)) {
+  const std::vector<int32_t>& tensors = layout.fragment_tensors(part.fragment);
+  // A manifest may claim many parts of many tensors: no loop over all of them.
+  const auto begin = std::partition_point(
+      tensors.begin(), tensors.end(), [&](int32_t index) {
+        const TensorPlace& tensor = layout.tensors()[index];
+        return tensor.fragment_offset + tensor.element_count <= elements.begin;
+      });
+  for (auto at = begin; at != tensors.end(); ++at) {
+    const int32_t index = *at;
     const TensorPlace& tensor = layout.tensors()[index];
     const int64_t first = tensor.fragment_offset;
+    if (first >= elements.end) break;
     const IndexRange common = {
         std::max(elements.begin, first) - first,
         std::min(elements.end, first + tensor.element_count) - first};

@@ -138,7 +138,7 @@ absl::StatusOr<std::string> GetObject(ObjectStore& store,
                                       int64_t bytes_max);
 
 // Proves, by two writes of the unused name `probe`, that kCreate never replaces
-// an object. Removes the probe.
+// an object. Removes the probe. Writes nothing if the store refuses removals.
 //
 // FAILED_PRECONDITION: it does: the server ignores `If-None-Match`.
 absl::Status CheckCreatesOnce(ObjectStore& store, absl::string_view probe);

@@ -425,6 +425,12 @@ TEST_F(S3StoreTest, AServerThatIgnoresTheConditionIsFoundOut) {
   EXPECT_EQ(old.Get("run/probe"), std::nullopt);
 }
 
+TEST_F(S3StoreTest, NoProbeStaysWhereNothingMayBeRemoved) {
+  FailNext(1000, "DELETE", "/probe", 403);
+  EXPECT_EQ(CheckCreatesOnce(store(), "probe").code(), Code::kPermissionDenied);
+  EXPECT_EQ(s3_.Get("run/a b/probe"), std::nullopt);
+}
+
 // --- Faults and refusals
 // -------------------------------------------------------
 

@@ -71,6 +71,7 @@ const std::map<std::string, std::string>& Expected() {
       {"/atoll.v1.RunService/ListRuns", "or"},
       {"/atoll.v1.RunService/PauseRun", "o"},
       {"/atoll.v1.RunService/RemoveIsland", "o"},
+      {"/atoll.v1.RunService/ReplaceServer", "o"},
       {"/atoll.v1.RunService/RestoreRun", "o"},
       {"/atoll.v1.RunService/ResumeRun", "o"},
       {"/atoll.v1.ServerService/RegisterServer", "os"},

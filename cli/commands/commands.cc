@@ -2,7 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/ca/ca_commands.h"
+#include "cli/commands/checkpoint/checkpoint_commands.h"
 #include "cli/commands/run/run_commands.h"
+#include "cli/commands/server/server_commands.h"
 #include "cli/doctor/doctor.h"
 #include "cli/enrol/enrol_commands.h"
 
@@ -30,6 +32,14 @@ void AddCommands(flags::Command& app, Context& context) {
   AddRunImport(run, context);
   AddRunPin(run, context);
   AddRunRestore(run, context);
+  flags::Command& checkpoint =
+      group("checkpoint", "Read checkpoints of a mirror, without a cluster");
+  AddCheckpointList(checkpoint, context);
+  AddCheckpointShow(checkpoint, context);
+  AddCheckpointVerify(checkpoint, context);
+  AddCheckpointExport(checkpoint, context);
+  AddServerReplace(group("server", "Replace servers whose disk is lost"),
+                   context);
   flags::Command& island =
       group("island", "List, show, remove and revoke islands");
   AddIslandList(island, context);

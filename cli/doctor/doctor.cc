@@ -13,6 +13,9 @@
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "base/flags/flags.h"
 #include "base/io/unique_fd.h"
+#include "base/mirror/open_mirror.h"
+#include "base/object_store/object_store.h"
+#include "base/random_id/random_id.h"
 #include "base/status/status_macros.h"
 #include "cli/doctor/check.h"
 #include "cli/doctor/forecast.h"
@@ -38,6 +41,7 @@ constexpr absl::Duration kSpeedTime = absl::Milliseconds(1500);
 struct DoctorOptions {
   SubjectFlags subject;
   bool of_operator = false;
+  std::string mirror;
   std::string data_path;
   DataCacheFlags data_cache;
   LentFlags lent;
@@ -100,6 +104,32 @@ std::optional<DoctorForecast> Foresee(const VolunteerDoctor& doctor,
   return *forecast;
 }
 
+// Proves by two writes that the mirror creates an object once.
+Check CheckMirror(const Context& context, const std::string& url,
+                  std::stop_token stop) {
+  const auto get_variable =
+      [&context](absl::string_view name) -> std::optional<std::string> {
+    const auto found = context.environment.find(std::string(name));
+    if (found == context.environment.end()) return std::nullopt;
+    return found->second;
+  };
+  const mirror::MirrorOpener open =
+      mirror::MakeMirrorOpener(url, get_variable, context.settings.proxy());
+  Waiting waiting;
+  waiting.cancelled = [stop] { return stop.stop_requested(); };
+  const auto store = open(waiting);
+  absl::Status status = store.status();
+  if (status.ok()) {
+    status = CheckCreatesOnce(**store, absl::StrCat("probe-", RandomId()));
+  }
+  if (status.ok()) {
+    return Passed("mirror", absl::StrCat(url, " creates objects once"));
+  }
+  return Failed("mirror", status.message(),
+                "Look at the URL, at AWS_* here, and at the bucket's policy: "
+                "it must let you read, write, list and delete.");
+}
+
 absl::Status CheckCluster(Context& context, const DoctorOptions& flags) {
   if (!flags.subject.address.empty() || !flags.subject.run_id.empty()) {
     return UsageError("--operator checks a cluster, not a run",
@@ -123,6 +153,9 @@ absl::Status CheckCluster(Context& context, const DoctorOptions& flags) {
   spec.stopped = [token = interrupt.first()] { return token.stop_requested(); };
   Checks checks = MakeChecks(context.output());
   OperatorDoctor(spec, checks).Run();
+  if (!flags.mirror.empty()) {
+    checks.Add(CheckMirror(context, flags.mirror, interrupt.first()));
+  }
   if (interrupt.first().stop_requested()) {
     return absl::CancelledError("stopped before all checks were made");
   }
@@ -131,6 +164,9 @@ absl::Status CheckCluster(Context& context, const DoctorOptions& flags) {
 
 absl::Status Doctor(Context& context, const DoctorOptions& options) {
   if (options.of_operator) return CheckCluster(context, options);
+  if (!options.mirror.empty()) {
+    return UsageError("--mirror is for an operator", "Add --operator.");
+  }
   VolunteerDoctor::Spec spec;
   std::stop_source stopping;
   ASSIGN_OR_RETURN(
@@ -208,6 +244,13 @@ void AddDoctor(flags::Command& app, Context& context) {
               "Id of the run in which this machine is enrolled");
   command.AddFlag("--operator", options->of_operator,
                   "Check the cluster of --coordinator instead");
+  command
+      .Add("--mirror", options->mirror,
+           "With --operator: the cluster's mirror, s3:// or file://; writes a "
+           "probe there twice, and removes it")
+      .Check({"", [](const std::string& url) {
+                return mirror::CheckMirrorUrl(url);
+              }});
   command.Add("--data", options->data_path,
               "Path of the run's data on this machine, as for `atoll "
               "join`");

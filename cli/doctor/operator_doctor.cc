@@ -78,12 +78,13 @@ void OperatorDoctor::Run() {
   }
   checks_.Add(Passed("coordinator",
                      absl::StrCat(spec_.coordinator_address, " answers")));
+  const absl::Time coordinator_time = FromProto(cluster->time());
   ServiceFacts coordinator;
   coordinator.name = "the coordinator";
   coordinator.address = spec_.coordinator_address;
   coordinator.program_version = cluster->program_version();
   coordinator.clock_ahead =
-      FindAhead(asked, answered, FromProto(cluster->time()));
+      FindAhead(asked, answered, coordinator_time);
   std::vector<ServiceFacts> servers;
   for (const v1::ClusterServer& server : cluster->servers()) {
     servers.push_back(ToFacts(server, *coordinator.clock_ahead));
@@ -110,7 +111,7 @@ void OperatorDoctor::Run() {
   int64_t unseen_count = 0;
   const absl::StatusOr<std::vector<v1::GetRunStateResponse>> runs =
       ListRuns(unseen_count);
-  checks_.Add(runs.ok() ? JudgeRuns(*runs, unseen_count)
+  checks_.Add(runs.ok() ? JudgeRuns(*runs, unseen_count, coordinator_time)
                         : Failed("runs", runs.status().message(),
                                  "Look at the coordinator's log."));
 }

@@ -17,6 +17,7 @@ constexpr absl::Duration kWeek = absl::Hours(24 * 7);
 constexpr absl::Duration kClockWarn = absl::Seconds(30);
 constexpr absl::Duration kClockFail = absl::Minutes(5);
 constexpr absl::Duration kSlowSync = absl::Milliseconds(50);
+constexpr absl::Duration kMirrorWaitMax = absl::Hours(1);
 constexpr double kFreeShareWarn = 0.1;
 constexpr double kFreeShareFail = 0.02;
 // Fault.code of a peer that knows another log.
@@ -240,7 +241,7 @@ Check JudgeDisks(const std::vector<ServiceFacts>& servers) {
 }
 
 Check JudgeRuns(const std::vector<v1::GetRunStateResponse>& runs,
-                int64_t unseen_count) {
+                int64_t unseen_count, absl::Time now) {
   Findings findings;
   if (unseen_count > 0) {
     findings.Add(CheckResult::kWarn,
@@ -260,6 +261,19 @@ Check JudgeRuns(const std::vector<v1::GetRunStateResponse>& runs,
                    absl::StrCat(name, " is ", EnumName(run.state()),
                                 run.state_reason().empty() ? "" : ": ",
                                 run.state_reason()));
+    }
+    const v1::RunMirror& mirror = state.mirror();
+    if (!mirror.error().empty()) {
+      findings.Add(CheckResult::kWarn,
+                   absl::StrCat(name, ", mirror: ", mirror.error()));
+    } else if (mirror.has_wait_start_time() &&
+               now - FromProto(mirror.wait_start_time()) > kMirrorWaitMax) {
+      findings.Add(
+          CheckResult::kWarn,
+          absl::StrCat(name, ", mirror: a checkpoint has waited for ",
+                       FormatSpan(now - FromProto(mirror.wait_start_time())),
+                       ", and the newest there lacks ", mirror.lag(),
+                       " commits"));
     }
     for (const v1::ServerState& server : state.servers()) {
       const std::string shard =

@@ -65,8 +65,9 @@ Check JudgeVersions(const std::vector<ServiceFacts>& services,
 Check JudgeDisks(const std::vector<ServiceFacts>& servers);
 
 // FAILED: a run or a shard has a fault. WARN: a run that has not ended makes no
-// progress, or a shard is blocked.
+// progress, a shard is blocked, or the mirror has an error or lacks a checkpoint
+// for an hour.
 Check JudgeRuns(const std::vector<v1::GetRunStateResponse>& runs,
-                int64_t unseen_count);
+                int64_t unseen_count, absl::Time now);
 
 }  // namespace atl::cli

@@ -176,16 +176,16 @@ v1::GetRunStateResponse MakeRun(v1::RunState state) {
 }
 
 TEST(OperatorJudgeTest, ARunThatDoesNotGoOnSaysWhy) {
-  EXPECT_EQ(JudgeRuns({MakeRun(v1::RUN_STATE_ACTIVE)}, 0),
+  EXPECT_EQ(JudgeRuns({MakeRun(v1::RUN_STATE_ACTIVE)}, 0, kNow),
             Passed("runs", "1, none is blocked"));
   v1::GetRunStateResponse run = MakeRun(v1::RUN_STATE_PAUSED);
   run.mutable_run()->set_state_reason("an operator paused it");
-  EXPECT_THAT(JudgeRuns({run}, 0).message, HasSubstr("PAUSED: an operator"));
-  EXPECT_EQ(JudgeRuns({run}, 0).result, CheckResult::kWarn);
+  EXPECT_THAT(JudgeRuns({run}, 0, kNow).message, HasSubstr("PAUSED: an operator"));
+  EXPECT_EQ(JudgeRuns({run}, 0, kNow).result, CheckResult::kWarn);
   run.mutable_run()->mutable_fault()->set_code("LOG_BEHIND");
-  EXPECT_EQ(JudgeRuns({run}, 0).result, CheckResult::kFailed);
+  EXPECT_EQ(JudgeRuns({run}, 0, kNow).result, CheckResult::kFailed);
   run.mutable_run()->set_state(v1::RUN_STATE_COMPLETED);
-  EXPECT_EQ(JudgeRuns({run}, 0).result, CheckResult::kPassed);
+  EXPECT_EQ(JudgeRuns({run}, 0, kNow).result, CheckResult::kPassed);
 }
 
 TEST(OperatorJudgeTest, AShardThatIsBlockedIsARemarkAndAStoppedOneFails) {
@@ -193,10 +193,24 @@ TEST(OperatorJudgeTest, AShardThatIsBlockedIsARemarkAndAStoppedOneFails) {
   v1::ServerState& server = *run.add_servers();
   server.mutable_placement()->set_server_id("s0");
   server.set_blocked_reason("the disk is full");
-  EXPECT_EQ(JudgeRuns({run}, 0).result, CheckResult::kWarn);
-  EXPECT_THAT(JudgeRuns({run}, 0).message, HasSubstr("server s0: the disk"));
+  EXPECT_EQ(JudgeRuns({run}, 0, kNow).result, CheckResult::kWarn);
+  EXPECT_THAT(JudgeRuns({run}, 0, kNow).message, HasSubstr("server s0: the disk"));
   server.set_fault("DATA_LOSS");
-  EXPECT_EQ(JudgeRuns({run}, 0).result, CheckResult::kFailed);
+  EXPECT_EQ(JudgeRuns({run}, 0, kNow).result, CheckResult::kFailed);
+}
+
+TEST(OperatorJudgeTest, AMirrorWithoutTheNewestCheckpointIsARemark) {
+  v1::GetRunStateResponse run = MakeRun(v1::RUN_STATE_ACTIVE);
+  v1::RunMirror& mirror = *run.mutable_mirror();
+  mirror.set_lag(12);
+  *mirror.mutable_wait_start_time() = ToProto(kNow - absl::Minutes(59));
+  EXPECT_EQ(JudgeRuns({run}, 0, kNow).result, CheckResult::kPassed);
+  *mirror.mutable_wait_start_time() = ToProto(kNow - absl::Minutes(61));
+  EXPECT_EQ(JudgeRuns({run}, 0, kNow).result, CheckResult::kWarn);
+  EXPECT_THAT(JudgeRuns({run}, 0, kNow).message, HasSubstr("12 commits"));
+  mirror.set_error("the bucket is away");
+  EXPECT_THAT(JudgeRuns({run}, 0, kNow).message,
+              HasSubstr("the bucket is away"));
 }
 
 TEST(OperatorJudgeTest, NamesThreeAndCountsTheRest) {

@@ -308,6 +308,7 @@ std::string DescribeEvent(const v1::RunEvent& event,
                                  : absl::StrCat(" made at commit ",
                                                 change.pin().commit_seq()));
       if (change.pin().suspect()) absl::StrAppend(&text, ", suspect");
+      if (change.pin().has_mirror()) absl::StrAppend(&text, ", in the mirror");
       break;
     }
     case v1::RunEvent::kEvaluated:

@@ -66,6 +66,7 @@ class WholePlans
 struct Registration {
   std::string server_id;
   int64_t incarnation = 0;
+  std::string directory_id;
   std::shared_ptr<ServerPlanWatch> watch;
 };
 
@@ -86,6 +87,7 @@ class GrpcServerControlClient : public ServerControlClient {
     auto registration = std::make_shared<Registration>();
     registration->server_id = request.server_id();
     registration->incarnation = request.incarnation();
+    registration->directory_id = request.directory_id();
     registration->watch = MakeWatch(*registration);
     MutexLock lock(&mutex_);
     std::swap(registration_, registration);
@@ -105,6 +107,7 @@ class GrpcServerControlClient : public ServerControlClient {
     ASSIGN_OR_RETURN(const auto registration, Registered());
     report.set_server_id(registration->server_id);
     report.set_incarnation(registration->incarnation);
+    report.set_directory_id(registration->directory_id);
     if (report.has_log_seen()) NoteLog(report.log_seen());
     v1::ReportShardsResponse response;
     for (const v1::ReportShardsRequest& part : CutReport(std::move(report))) {
@@ -124,6 +127,7 @@ class GrpcServerControlClient : public ServerControlClient {
     v1::WatchServerPlanRequest request;
     request.set_server_id(registration.server_id);
     request.set_incarnation(registration.incarnation);
+    request.set_directory_id(registration.directory_id);
     return std::make_shared<ServerPlanWatch>(
         [this, request](grpc::ClientContext* context)
             -> std::unique_ptr<

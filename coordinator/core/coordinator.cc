@@ -117,6 +117,7 @@ void Coordinator::SetServer(const storage::v1::ServerSet& set) {
   info.program_version = set.program_version();
   info.directory_id = set.directory_id();
   info.features = set.features();
+  info.directory_lost = set.directory_lost();
 }
 
 absl::Time Coordinator::newest_time() const {
@@ -193,6 +194,12 @@ absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
     *response.mutable_run() = BuildRun(*old->second, /*with_tensors=*/true);
     return response;
   }
+  if (request.spec().checkpoint().mirror() && !options_.has_mirror) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NO_MIRROR",
+                  "checkpoint.mirror is true, and this coordinator has no "
+                  "mirror: start it and its servers with --mirror URL, or "
+                  "leave checkpoint.mirror out");
+  }
   if (runs_.size() >= kRunsMax) {
     return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_RUNS",
                   absl::StrCat("the coordinator keeps ", kRunsMax,
@@ -251,7 +258,8 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
     const v1::ReportShardsRequest& request, absl::Time now) {
   RETURN_IF_ERROR(CheckPeer(request.log_seen(),
                             {"server", request.server_id(), ""}, now));
-  RETURN_IF_ERROR(CheckServer(request.server_id(), request.incarnation()));
+  RETURN_IF_ERROR(CheckServer(request.server_id(), request.incarnation(),
+                              request.directory_id()));
   Server& server = servers_[request.server_id()];
   server.lease_end = now + options_.server_lease_duration;
   if (!server.info.alive) {
@@ -377,6 +385,7 @@ storage::v1::CoordinatorSnapshot Coordinator::OwnSnapshot() const {
     set.set_program_version(server.info.program_version);
     set.set_directory_id(server.info.directory_id);
     set.set_features(server.info.features);
+    set.set_directory_lost(server.info.directory_lost);
   }
   for (const storage::v1::CoordinatorStarted& start : log_history_.starts()) {
     *snapshot.add_starts() = start;
@@ -415,6 +424,15 @@ void Coordinator::AddSnapshotIfDue(const std::string& run_id,
   effects.batch.snapshots.push_back(std::move(added));
 }
 
+std::vector<MirrorWork> Coordinator::ListMirrorWork() const {
+  std::vector<MirrorWork> works;
+  for (const auto& [id, run] : runs_) {
+    std::optional<MirrorWork> work = run->FindMirrorWork();
+    if (work.has_value()) works.push_back(*std::move(work));
+  }
+  return works;
+}
+
 Effects Coordinator::TakeEffects(absl::Time now) {
   Effects effects;
   effects.batch.entries = std::exchange(own_entries_, {});
@@ -436,6 +454,7 @@ Effects Coordinator::TakeEffects(absl::Time now) {
       effects.phases.push_back({id, std::move(sync)});
     }
     if (run->TakePlanChanged()) effects.changed_runs.insert(id);
+    effects.mirror_due |= run->TakeMirrorDue();
     auto [sampled, is_new] =
         sample_times_.try_emplace(id, absl::InfinitePast());
     if (run->state().started() && !run->state().ended() &&

@@ -45,6 +45,8 @@ struct CoordinatorOptions {
   absl::Duration server_lease_duration = absl::Seconds(10);
   // Applies to each log separately.
   SnapshotPolicy snapshots;
+  // False: the program has no --mirror.
+  bool has_mirror = false;
 };
 
 // Random ids (base/random_id) of one start.
@@ -67,6 +69,7 @@ struct Effects {
   std::vector<ReportedPhases> phases;  // For the program's metrics.
   std::set<std::string> changed_runs;  // Send the plans of these again.
   bool servers_changed = false;        // Send the plans of all servers.
+  bool mirror_due = false;             // ListMirrorWork may have more.
 };
 
 // The calling peer, for the audit log.
@@ -152,14 +155,19 @@ class Coordinator : public ServerDirectory {
 
   absl::StatusOr<v1::RegisterServerResponse> RegisterServer(
       const v1::RegisterServerRequest& request, absl::Time now);
-  // OK if `incarnation` is the newest of the server.
-  absl::Status CheckServer(const std::string& server_id,
-                           int64_t incarnation) const;
+  // OK if `incarnation` is the newest of the server, and `directory_id` its
+  // directory; empty, from older programs, is not checked.
+  absl::Status CheckServer(const std::string& server_id, int64_t incarnation,
+                           const std::string& directory_id = "") const;
   absl::StatusOr<v1::ReportShardsResponse> ReportShards(
       const v1::ReportShardsRequest& request, absl::Time now);
   // Keeps the health of a report that ReportShards has taken. `clock` is the
   // machine's time.
   void NoteHealth(const v1::ReportShardsRequest& request, absl::Time clock);
+
+  // Errors: as RunService.ReplaceServer.
+  absl::StatusOr<v1::ReplaceServerResponse> ReplaceServer(
+      const v1::ReplaceServerRequest& request, absl::Time now);
 
   // Without program_version and time.
   v1::GetClusterResponse DescribeCluster(absl::Time now) const;
@@ -226,6 +234,10 @@ class Coordinator : public ServerDirectory {
   v1::IslandPlan IslandPlan(const RunMachine& run, int32_t slot) const;
   v1::ServerPlan ServerPlan(const std::string& server_id) const;
 
+  // The newest checkpoint of each run that must be completed in the mirror.
+  // event::MirrorEnded of its run follows.
+  std::vector<MirrorWork> ListMirrorWork() const;
+
   const VolatileSeries& series(const std::string& run_id) {
     return series_[run_id];
   }
@@ -238,6 +250,7 @@ class Coordinator : public ServerDirectory {
     return deleted_.IsIdWaiting(server_id, run_id);
   }
   const v1::Fault* FindRefusal(const std::string& server_id) const override;
+  bool HasMirror() const override { return options_.has_mirror; }
 
  private:
   struct Server {
@@ -256,6 +269,10 @@ class Coordinator : public ServerDirectory {
   absl::Status CheckIdentity(const v1::RegisterServerRequest& request,
                              absl::Time now);
   bool HasShards(const std::string& server_id) const;
+  // Gives the shards of `from` to `to`, a live server. Errors: as
+  // RunService.ReplaceServer.
+  absl::Status MoveShards(const std::string& from, const std::string& to,
+                          absl::Time now);
   // OTHER_CLUSTER, with `fault`; notes it.
   absl::Status RefusePeer(const PeerName& peer, const v1::Fault& fault,
                           absl::Time now);

@@ -141,6 +141,8 @@ absl::Status Coordinator::CheckIdentity(
   const auto old = servers_.find(request.server_id());
   if (old == servers_.end()) return absl::OkStatus();
   const ServerInfo& known = old->second.info;
+  // The first process wins, also one that has the directory of before.
+  if (known.directory_lost) return absl::OkStatus();
   const auto refuse_stale = [&] {
     v1::Fault fault;
     fault.set_code("STALE_INCARNATION");
@@ -184,7 +186,8 @@ absl::Status Coordinator::CheckIdentity(
                    fault.expected(), " of server ", request.server_id(),
                    ", and this process has ", fault.found(),
                    ": start it with its own --data-dir, or with another "
-                   "--server-id"));
+                   "--server-id; if its own is lost, `atoll server replace ",
+                   request.server_id(), "` accepts this one"));
 }
 
 absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
@@ -218,8 +221,12 @@ absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
                                "--server-id of a server that is gone and has "
                                "no shard of a run"));
   }
+  const bool is_other =
+      old != servers_.end() &&
+      old->second.info.directory_id != request.directory_id() &&
+      !old->second.info.directory_id.empty();
   const bool restarted =
-      old == servers_.end() ||
+      old == servers_.end() || old->second.info.directory_lost ||
       old->second.info.incarnation != request.incarnation() ||
       old->second.info.directory_id != request.directory_id();
   const bool differs =
@@ -250,6 +257,13 @@ absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
   server.reports = ReportJoiner();
   if (restarted) deleted_.Restart(request.server_id());
   servers_changed_ = true;
+  if (is_other) {
+    for (auto& [id, run] : runs_) {
+      run->Step(event::MoveShards{request.server_id(), request.server_id()},
+                now)
+          .IgnoreError();
+    }
+  }
   TellRuns(request.server_id(), restarted, now);
   v1::RegisterServerResponse response;
   *response.mutable_lease_duration() = ToProto(options_.server_lease_duration);
@@ -258,11 +272,101 @@ absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
   return response;
 }
 
+absl::StatusOr<v1::ReplaceServerResponse> Coordinator::ReplaceServer(
+    const v1::ReplaceServerRequest& request, absl::Time now) {
+  RETURN_IF_ERROR(CheckWritable());
+  const std::string& server_id = request.server_id();
+  const std::string& with = request.with_server_id();
+  RETURN_IF_ERROR(CheckId("server_id", server_id));
+  if (!with.empty()) RETURN_IF_ERROR(CheckId("with_server_id", with));
+  if (with == server_id) {
+    return InvalidFields({{"with_server_id",
+                           "must be another server; leave it out if server_id "
+                           "starts with another data directory"}});
+  }
+  const auto server = servers_.find(server_id);
+  if (server == servers_.end()) {
+    return Refuse(absl::StatusCode::kNotFound, "NO_SUCH_SERVER",
+                  absl::StrCat("no server has registered as ", server_id));
+  }
+  v1::ReplaceServerResponse response;
+  if (!with.empty()) {
+    if (HasShards(server_id)) {
+      RETURN_IF_ERROR(MoveShards(server_id, with, now));
+      response.set_changed(true);
+    }
+  } else if (!server->second.info.alive &&
+             !server->second.info.directory_lost && HasShards(server_id)) {
+    const ServerInfo& info = server->second.info;
+    storage::v1::Record record;
+    storage::v1::ServerSet& set = *record.mutable_server_set();
+    set.set_server_id(server_id);
+    set.set_address(info.address);
+    set.set_incarnation(info.incarnation);
+    set.set_program_version(info.program_version);
+    set.set_directory_id(info.directory_id);
+    set.set_features(info.features);
+    set.set_directory_lost(true);
+    EmitOwn(std::move(record), now);
+    reasons_.push_back(absl::StrCat(
+        "server ", server_id, " may register with another data directory"));
+    response.set_changed(true);
+  }
+  response.set_server_id(with.empty() ? server_id : with);
+  const ServerInfo* const owner = FindServer(response.server_id());
+  response.set_registered(owner != nullptr && owner->alive &&
+                          !owner->directory_lost);
+  for (const auto& [id, run] : runs_) {
+    const RunState& state = run->state();
+    if (state.state() == v1::RUN_STATE_CANCELLED) continue;
+    for (size_t shard = 0; shard < state.server_ids().size(); ++shard) {
+      if (state.server_ids()[shard] != response.server_id()) continue;
+      const ObservedShard& seen = run->observed().shards[shard];
+      const std::string& code = seen.report.fault_detail().code();
+      v1::ReplacedRun& replaced = *response.add_runs();
+      replaced.set_run_id(id);
+      replaced.set_run_uid(state.run_uid());
+      replaced.set_reported(seen.reported);
+      replaced.set_lost(seen.reported &&
+                        (code == "SHARD_BEHIND" || code == "DATA_LOSS"));
+    }
+  }
+  return response;
+}
+
+absl::Status Coordinator::MoveShards(const std::string& from,
+                                     const std::string& to, absl::Time now) {
+  if (servers_.at(from).info.alive) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "SERVER_ALIVE",
+                  absl::StrCat("server ", from,
+                               " is alive: stop it before its shards go to ",
+                               to));
+  }
+  const ServerInfo* const target = FindServer(to);
+  if (target == nullptr || !target->alive) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "SERVER_AWAY",
+                  absl::StrCat("server ", to,
+                               " is not registered, or away: start it"));
+  }
+  for (auto& [id, run] : runs_) {
+    RETURN_IF_ERROR(run->Step(event::MoveShards{from, to}, now).status());
+  }
+  servers_changed_ = true;
+  return absl::OkStatus();
+}
+
 absl::Status Coordinator::CheckServer(const std::string& server_id,
-                                      int64_t incarnation) const {
+                                      int64_t incarnation,
+                                      const std::string& directory_id) const {
   RETURN_IF_ERROR(CheckWritable());
   const auto server = servers_.find(server_id);
-  if (server == servers_.end() ||
+  // A process with another directory learns more from RegisterServer. The
+  // number of its starts says nothing here.
+  const bool is_other = server != servers_.end() && !directory_id.empty() &&
+                        !server->second.info.directory_id.empty() &&
+                        server->second.info.directory_id != directory_id;
+  if (server == servers_.end() || is_other ||
+      server->second.info.directory_lost ||
       incarnation > server->second.info.incarnation) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_REGISTERED",
                   absl::StrCat("this life of server ", server_id.substr(0, 64),

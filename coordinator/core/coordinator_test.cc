@@ -173,6 +173,28 @@ v1::JoinRequest JoinOf(const std::string& island_id) {
   return request;
 }
 
+// --- The mirror --------------------------------------------------------------
+
+TEST(CreateRunTest, ARunThatNeedsAMirrorIsRefusedWithoutOne) {
+  v1::CreateRunRequest request;
+  request.set_run_id("run");
+  *request.mutable_spec() = SimpleSpec();
+  request.mutable_spec()->mutable_checkpoint()->set_mirror(true);
+  for (const bool has_mirror : {false, true}) {
+    CoordinatorOptions options;
+    options.has_mirror = has_mirror;
+    Coordinator core(options);
+    const absl::Time now = absl::FromUnixSeconds(1'000'000);
+    core.Start(now, {"cluster", "start"}, 0);
+    const absl::Status created = core.CreateRun(request, now, "uid").status();
+    if (has_mirror) {
+      EXPECT_TRUE(created.ok()) << created;
+    } else {
+      EXPECT_TRUE(HasReason(created, "NO_MIRROR")) << created;
+    }
+  }
+}
+
 // --- Positions ---------------------------------------------------------------
 
 TEST(LogPositionTest, NamesTheBatchThatMadeAPlanDurable) {
@@ -467,6 +489,113 @@ TEST(ServerIdentityTest, AnotherDirectoryIsRefusedWhileARunNeedsTheOldOne) {
   right.set_incarnation(2);
   EXPECT_TRUE(life.Register(right).ok());
   EXPECT_FALSE(life.Run().has_fault());
+}
+
+v1::ReplaceServerResponse Replace(Life& life, const std::string& server_id,
+                                  const std::string& with = "") {
+  v1::ReplaceServerRequest request;
+  request.set_server_id(server_id);
+  request.set_with_server_id(with);
+  const auto answer = life.core().ReplaceServer(request, life.Now());
+  EXPECT_TRUE(answer.ok()) << answer.status();
+  life.Sync();
+  return answer.value_or(v1::ReplaceServerResponse());
+}
+
+std::string ReasonOfReplace(Life& life, const std::string& server_id,
+                            const std::string& with) {
+  v1::ReplaceServerRequest request;
+  request.set_server_id(server_id);
+  request.set_with_server_id(with);
+  return Reason(life.core().ReplaceServer(request, life.Now()).status());
+}
+
+TEST(ReplaceServerTest, AnotherDirectoryIsTakenOnceAnOperatorSaysSo) {
+  Disk disk;
+  {
+    Life life(disk);
+    life.StartRun();
+    // While it is alive, nothing is lost.
+    v1::ReplaceServerResponse answer = Replace(life, "server-0");
+    EXPECT_FALSE(answer.changed());
+    EXPECT_TRUE(answer.registered());
+    ASSERT_EQ(answer.runs_size(), 1);
+    EXPECT_TRUE(answer.runs(0).reported());
+    EXPECT_FALSE(answer.runs(0).lost());
+
+    life.Pass(absl::Minutes(1));
+    v1::RegisterServerRequest other = Life::Server(0);
+    other.set_directory_id("other");
+    EXPECT_EQ(Reason(life.Register(other).status()), "OTHER_DIRECTORY");
+    EXPECT_EQ(life.Run().fault().next_command(),
+              "atoll server replace server-0");
+    answer = Replace(life, "server-0");
+    EXPECT_TRUE(answer.changed());
+    EXPECT_FALSE(answer.registered());
+    EXPECT_FALSE(Replace(life, "server-0").changed());
+  }
+  // The decision is in the log. An equal incarnation is no hindrance.
+  Life life(disk);
+  v1::RegisterServerRequest other = Life::Server(0);
+  other.set_directory_id("other");
+  ASSERT_TRUE(life.Register(other).ok());
+  EXPECT_EQ(life.core().FindServer("server-0")->directory_id, "other");
+  EXPECT_EQ(life.Machine().state().placement_epoch(), 2);
+  const v1::ReplaceServerResponse answer = Replace(life, "server-0");
+  EXPECT_FALSE(answer.changed());
+  EXPECT_TRUE(answer.registered());
+  EXPECT_FALSE(answer.runs(0).reported());
+  // From then on only this one is the server.
+  EXPECT_EQ(Reason(life.Register(Life::Server(0)).status()),
+            "OTHER_DIRECTORY");
+  EXPECT_EQ(Reason(life.core().CheckServer("server-0", 1, "directory-0")),
+            "NOT_REGISTERED");
+  EXPECT_TRUE(life.core().CheckServer("server-0", 1, "other").ok());
+}
+
+TEST(ReplaceServerTest, AnOlderCopyWithFewerStartsIsTaken) {
+  Disk disk;
+  Life life(disk);
+  life.StartRun();
+  v1::RegisterServerRequest newest = Life::Server(0);
+  newest.set_incarnation(7);
+  ASSERT_TRUE(life.Register(newest).ok());
+  life.Pass(absl::Minutes(1));
+  v1::RegisterServerRequest copy = Life::Server(0);
+  copy.set_incarnation(3);
+  EXPECT_EQ(Reason(life.Register(copy).status()), "STALE_INCARNATION");
+  EXPECT_TRUE(Replace(life, "server-0").changed());
+  ASSERT_TRUE(life.Register(copy).ok());
+  EXPECT_EQ(life.core().FindServer("server-0")->incarnation, 3);
+  EXPECT_EQ(life.Machine().state().placement_epoch(), 1);
+}
+
+TEST(ReplaceServerTest, TheShardsGoToAnotherServer) {
+  Disk disk;
+  Life life(disk);
+  life.StartRun();
+  EXPECT_EQ(ReasonOfReplace(life, "server-0", "server-2"), "SERVER_ALIVE");
+  life.Pass(absl::Minutes(1));
+  EXPECT_EQ(ReasonOfReplace(life, "server-9", ""), "NO_SUCH_SERVER");
+  EXPECT_EQ(ReasonOfReplace(life, "server-0", "server-2"), "SERVER_AWAY");
+  for (int shard : {1, 2}) ASSERT_TRUE(life.Register(Life::Server(shard)).ok());
+  EXPECT_EQ(ReasonOfReplace(life, "server-0", "server-1"), "SERVER_TAKEN");
+  v1::ReplaceServerResponse answer = Replace(life, "server-0", "server-2");
+  EXPECT_TRUE(answer.changed());
+  EXPECT_TRUE(answer.registered());
+  EXPECT_EQ(answer.server_id(), "server-2");
+  ASSERT_EQ(answer.runs_size(), 1);
+  EXPECT_FALSE(answer.runs(0).reported());
+  EXPECT_EQ(life.Machine().state().placement_epoch(), 2);
+  EXPECT_THAT(life.Machine().state().server_ids(),
+              ::testing::ElementsAre("server-2", "server-1"));
+  ASSERT_EQ(life.core().ServerPlan("server-2").runs_size(), 1);
+  EXPECT_EQ(life.core().ServerPlan("server-2").runs(0).shard(), 0);
+  EXPECT_EQ(life.core().ServerPlan("server-0").runs_size(), 0);
+  // Typed again, it says how far the shards are.
+  answer = Replace(life, "server-0", "server-2");
+  EXPECT_FALSE(answer.changed());
+  EXPECT_EQ(answer.runs_size(), 1);
 }
 
 TEST(ServerIdentityTest, AnOlderCopyWithTheSameIncarnationIsHeard) {

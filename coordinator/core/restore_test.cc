@@ -296,6 +296,47 @@ TEST_F(RestoreTest, AfterADamagedCutTheDefaultIsAnEarlierOne) {
   EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
 }
 
+TEST_F(RestoreTest, WhatAShardHasLostComesFromTheMirror) {
+  v1::RunSpec spec = Checkpointed(SimpleSpec());
+  spec.mutable_checkpoint()->set_mirror(true);
+  Start(spec);
+  run_->makes_copies = true;
+  Commit(2);
+  const auto work = run_->machine().FindMirrorWork();
+  ASSERT_TRUE(work.has_value());
+  ASSERT_EQ(work->manifest.pin().pin_id(), "round-2");
+  ASSERT_TRUE(run_->machine()
+                  .Step(event::MirrorEnded{
+                            .run_epoch = 1, .pin_id = "round-2",
+                            .commit_seq = work->manifest.pin().commit_seq()},
+                        run_->now())
+                  .ok());
+  run_->Flush();
+  run_->makes_copies = false;
+  Commit(3);
+  // Shard 1 lost all; round-4 was on its disk only.
+  run_->alter_report = [](v1::ShardReport& report) {
+    if (report.shard() == 1) report.clear_checkpoints();
+  };
+  run_->SetFault(1, "SHARD_BEHIND: no version");
+  EXPECT_THAT(Refused("round-4", "NOT_DURABLE"), HasSubstr("round-2"));
+  const v1::RestoreRunResponse restored = Restore("");
+  EXPECT_TRUE(restored.changed());
+  EXPECT_EQ(restored.pin().pin_id(), "round-2");
+  const v1::RestoredCut& cut =
+      BuildServerRunPlan(run_->state(), run_->machine().observed(), 1)
+          .restored();
+  EXPECT_EQ(cut.mirror_run_epoch(), 1);
+  EXPECT_EQ(cut.mirror_commit_seq(), restored.pin().commit_seq());
+  // It loses its disk once more, before the next commit.
+  EXPECT_FALSE(Restore("").changed());
+  run_->FollowPlans();
+  run_->SetFault(1, "SHARD_BEHIND: no version");
+  const v1::RestoreRunResponse again = Restore("round-2");
+  EXPECT_TRUE(again.changed());
+  EXPECT_EQ(run_->state().run_epoch(), 3);
+}
+
 TEST_F(RestoreTest, ALossOfTheOldEpochIsNotOneOfTheNew) {
   Start(Checkpointed(SimpleSpec()));
   Commit(3);

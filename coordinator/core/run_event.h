@@ -83,6 +83,17 @@ struct Restore {
   const v1::RestoreRunRequest& request;
 };
 
+// --- The mirror --------------------------------------------------------------
+
+// An attempt to complete a checkpoint of MirrorWork in the mirror has ended.
+// Ignored if the run has gone on without that checkpoint.
+struct MirrorEnded {
+  int64_t run_epoch = 0;
+  std::string pin_id;
+  int64_t commit_seq = 0;
+  std::string error;  // Why it failed; empty: the checkpoint is whole.
+};
+
 // --- Servers -----------------------------------------------------------------
 
 // A shard's report. Ignored unless `server_id` owns the shard. The caller has
@@ -98,6 +109,15 @@ struct ServerChanged {
   bool restarted = false;
 };
 
+// The shards on `from` belong to `to` now, or to another data directory of the
+// same server.
+//
+// FAILED_PRECONDITION: SERVER_TAKEN, MISSING_FEATURES: `to` cannot have them.
+struct MoveShards {
+  std::string from;
+  std::string to;
+};
+
 // --- Time --------------------------------------------------------------------
 
 // Time passed; something may be due.
@@ -110,7 +130,8 @@ using RunEvent =
                  event::Ready, event::Progress, event::Leave, event::Pause,
                  event::Resume, event::Cancel, event::RemoveIsland,
                  event::RevokeToken, event::Export, event::Restore,
-                 event::ShardReported, event::ServerChanged, event::Tick>;
+                 event::MirrorEnded, event::ShardReported,
+                 event::ServerChanged, event::MoveShards, event::Tick>;
 
 // The answer to the caller, besides the status.
 struct RunAnswer {

@@ -549,6 +549,7 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
   shard.acknowledged_commit_seq =
       std::max(shard.acknowledged_commit_seq,
                std::min(report.persisted_commit_seq(), state_.commit_seq()));
+  mirror_due_ |= FindMirrorDue() != nullptr;
   Advance();
   return absl::OkStatus();
 }
@@ -564,6 +565,56 @@ absl::Status RunMachine::Take(const event::ServerChanged& changed,
     fresh.acknowledged_commit_seq =
         observed_.shards[shard].acknowledged_commit_seq;
     observed_.shards[shard] = std::move(fresh);
+  }
+  Advance();
+  return absl::OkStatus();
+}
+
+absl::Status RunMachine::Take(const event::MoveShards& moved,
+                              RunAnswer& answer) {
+  storage::v1::Record record;
+  storage::v1::RunPlaced& placed = *record.mutable_run_placed();
+  placed.set_placement_epoch(state_.placement_epoch() + 1);
+  const auto& server_ids = state_.server_ids();
+  bool has_shard = false;
+  for (const std::string& server_id : server_ids) {
+    const bool is_moved = server_id == moved.from;
+    has_shard |= is_moved;
+    placed.add_server_ids(is_moved ? moved.to : server_id);
+  }
+  if (!has_shard) return absl::OkStatus();
+  if (moved.from != moved.to) {
+    if (std::find(server_ids.begin(), server_ids.end(), moved.to) !=
+        server_ids.end()) {
+      return Refuse(absl::StatusCode::kFailedPrecondition, "SERVER_TAKEN",
+                    absl::StrCat("server ", moved.to, " has a shard of run ",
+                                 state_.run_id(),
+                                 " already: name another server"));
+    }
+    const ServerInfo* const to = servers_.FindServer(moved.to);
+    const std::string missing =
+        DescribeMissing(to == nullptr ? 0 : to->features);
+    if (!missing.empty()) {
+      return Refuse(absl::StatusCode::kFailedPrecondition, "MISSING_FEATURES",
+                    absl::StrCat("server ", moved.to, " lacks ", missing,
+                                 ", which run ", state_.run_id(),
+                                 " needs: upgrade its program"));
+    }
+  }
+  std::vector<size_t> shards;
+  for (size_t shard = 0; shard < server_ids.size(); ++shard) {
+    if (server_ids[shard] == moved.from) shards.push_back(shard);
+  }
+  Emit(std::move(record));
+  for (const size_t shard : shards) {
+    ObservedShard fresh;
+    fresh.had = std::move(observed_.shards[shard].had);
+    fresh.acknowledged_commit_seq =
+        observed_.shards[shard].acknowledged_commit_seq;
+    observed_.shards[shard] = std::move(fresh);
+    reasons_.push_back(absl::StrCat("shard ", shard, " of ", moved.from,
+                                    " belongs to ", moved.to,
+                                    ", with another data directory"));
   }
   Advance();
   return absl::OkStatus();

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,6 +25,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
+#include "atoll/storage/v1/mirror_manifest.pb.h"
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/run_service.pb.h"
@@ -35,6 +37,15 @@
 #include "coordinator/core/state/run_state.h"
 
 namespace atl::coordinator {
+
+// A checkpoint that its shards have copied to the mirror, and that is whole once
+// its manifest is written.
+struct MirrorWork {
+  storage::v1::MirrorManifest manifest;  // Without create_time.
+  // run_epoch and commit_seq of the checkpoints that the run keeps: all others
+  // before the last of these go.
+  std::vector<std::pair<int64_t, int64_t>> kept;
+};
 
 // Leases that exports may hold at once.
 inline constexpr int kPinLeasesMax = 16;
@@ -90,6 +101,11 @@ class RunMachine {
   // Phases of synchronizations that islands have reported for the first time.
   std::vector<v1::SyncPhases> TakePhases();
   bool TakePlanChanged();
+  // True if FindMirrorWork may have more than at the last call.
+  bool TakeMirrorDue() { return std::exchange(mirror_due_, false); }
+  // The newest checkpoint that must be completed in the mirror; nullopt: none,
+  // or the machine is frozen. event::MirrorEnded follows.
+  std::optional<MirrorWork> FindMirrorWork() const;
 
   const RunState& state() const { return state_; }
   const Observations& observed() const { return observed_; }
@@ -116,10 +132,16 @@ class RunMachine {
   absl::Status Take(const event::RevokeToken& revoke, RunAnswer& answer);
   absl::Status Take(const event::Export& request, RunAnswer& answer);
   absl::Status Take(const event::Restore& restore, RunAnswer& answer);
+  absl::Status Take(const event::MirrorEnded& ended, RunAnswer& answer);
   absl::Status Take(const event::ShardReported& reported, RunAnswer& answer);
   absl::Status Take(const event::ServerChanged& changed, RunAnswer& answer);
+  absl::Status Take(const event::MoveShards& moved, RunAnswer& answer);
   absl::Status Take(const event::Tick& tick, RunAnswer& answer);
   void Advance();
+  // In run_machine_mirror.cc.
+  // The newest pin that all shards have copied, and no manifest names yet. Null:
+  // none.
+  const storage::v1::PinSet* FindMirrorDue() const;
   // In run_machine_restore.cc.
   // The pins that a restore may use, in the order of their cuts.
   std::vector<const v1::Pin*> ListSources() const;
@@ -129,18 +151,22 @@ class RunMachine {
   absl::StatusOr<v1::Pin> FindSource(const std::string& from) const;
   // NO_CHECKPOINT. `commit`: the one that `from` names, or -1.
   absl::Status RefuseSource(absl::string_view from, int64_t commit) const;
-  // True if the newest reports of all shards have the cut.
+  // True if every shard's newest report or the mirror has the cut.
   bool IsHeld(const v1::Pin& pin) const;
   // The newest checkpoint that a restore may start from, that is not suspect, and
-  // that all shards hold. Null: none is.
+  // that is held. Null: none is.
   const v1::Pin* FindDurableCheckpoint() const;
-  // NOT_DURABLE or NOT_REPORTED, unless all shards hold the cut.
+  // NOT_DURABLE or NOT_REPORTED, unless all shards hold the cut, or the mirror
+  // has it.
   absl::Status CheckHeld(const v1::Pin& pin) const;
   // True if a shard has said that it cannot go back to the cut of the newest
   // restore.
   bool HasFailedRestore() const;
+  // True if a shard lacks what the newest restore needs: its directory is new.
+  bool HasLostRestore() const;
   // True if the run went back to this source, and nothing is committed since.
-  // No source means another one if that cut is damaged.
+  // No source means another one if that cut is damaged. False if a shard has
+  // lost its directory since.
   bool IsRestoredTo(const std::string& from) const;
   // Drops what was observed of the epoch before; begins every lease anew.
   void ForgetEpoch();
@@ -220,6 +246,7 @@ class RunMachine {
   std::vector<std::string> reasons_;
   std::vector<v1::SyncPhases> phases_;
   bool plan_changed_ = false;
+  bool mirror_due_ = false;
 };
 
 // True if a run's own checkpoint may have this name.

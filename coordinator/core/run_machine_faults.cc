@@ -102,11 +102,21 @@ std::optional<v1::Fault> RunMachine::fault() const {
       state_.server_ids().empty() && !state_.ended();
   const v1::Fault* refused =
       waits_for_servers ? servers_.FindRefusal("") : nullptr;
+  std::string refused_id;
   for (const std::string& server_id : state_.server_ids()) {
-    if (refused == nullptr) refused = servers_.FindRefusal(server_id);
+    if (refused != nullptr) break;
+    refused = servers_.FindRefusal(server_id);
+    if (refused != nullptr) refused_id = server_id;
   }
   if (refused != nullptr) {
     fault = *refused;
+    if (!refused_id.empty() && (fault->code() == "OTHER_DIRECTORY" ||
+                                fault->code() == "STALE_INCARNATION")) {
+      fault->set_expected(absl::StrCat(fault->expected(), ", as server ",
+                                       refused_id));
+      fault->set_next_command(
+          absl::StrCat("atoll server replace ", refused_id));
+    }
   } else {
     fault = FindShardFault(state_, observed_);
   }

@@ -42,9 +42,10 @@ std::string NamePin(const v1::Pin& pin) {
   return absl::StrCat(pin.pin_id(), " (commit:", pin.commit_seq() - 1, ")");
 }
 
-// Why `shard` does not hold `pin`; empty: it does.
+// Why `shard` neither holds `pin` nor finds it in the mirror; empty: it does.
 std::string WhyNotHeld(const ObservedShard& shard, const v1::Pin& pin) {
   if (!shard.reported) return "its server has not reported";
+  if (pin.has_mirror()) return "";
   if (!pin.checkpoint()) {
     if (shard.report.persisted_commit_seq() >= pin.commit_seq() - 1) return "";
     return absl::StrCat("it has persisted commit ",
@@ -209,8 +210,18 @@ bool RunMachine::HasFailedRestore() const {
                      });
 }
 
+bool RunMachine::HasLostRestore() const {
+  return state_.just_restored() &&
+         std::any_of(observed_.shards.begin(), observed_.shards.end(),
+                     [](const ObservedShard& shard) {
+                       return shard.reported &&
+                              absl::StartsWith(shard.report.fault(),
+                                               "SHARD_BEHIND");
+                     });
+}
+
 bool RunMachine::IsRestoredTo(const std::string& from) const {
-  if (!state_.just_restored()) return false;
+  if (!state_.just_restored() || HasLostRestore()) return false;
   const v1::Restore& restore = state_.restores().back();
   if (from.empty()) return !HasFailedRestore();
   return from == restore.pin_id() ||
@@ -283,6 +294,7 @@ void RunMachine::ForgetEpoch() {
   for (RoundTimers& timers : observed_.timers) timers = RoundTimers();
   for (AskedSlots& asked : observed_.asked) asked = AskedSlots();
   observed_.recalls.clear();
+  observed_.mirror_error.clear();
   std::erase_if(observed_.pin_ends, [&](const auto& entry) {
     return !state_.pins().contains(entry.first);
   });

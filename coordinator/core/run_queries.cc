@@ -170,6 +170,40 @@ absl::StatusOr<int64_t> PageSize(int32_t page_size) {
   return std::min<int64_t>(page_size, kPageSizeMax);
 }
 
+v1::RunMirror BuildMirror(const RunMachine& machine,
+                          const ServerDirectory& servers) {
+  const RunState& state = machine.state();
+  v1::RunMirror mirror;
+  for (const auto& [pin_id, pin_state] : state.pins()) {
+    const v1::Pin& pin = pin_state.pin_set().pin();
+    if (!pin.has_mirror() || pin.commit_seq() <= mirror.commit_seq()) continue;
+    mirror.set_commit_seq(pin.commit_seq());
+    *mirror.mutable_last_success_time() = pin.mirror().create_time();
+  }
+  absl::Time wait_start = absl::InfiniteFuture();
+  for (const auto& [pin_id, pin_state] : state.pins()) {
+    const v1::Pin& pin = pin_state.pin_set().pin();
+    if (!pin.checkpoint() || pin.commit_seq() <= mirror.commit_seq()) continue;
+    wait_start = std::min(wait_start, FromProto(pin_state.create_time()));
+  }
+  if (wait_start != absl::InfiniteFuture()) {
+    // A restore sends an old checkpoint there again.
+    if (!state.restores().empty()) {
+      wait_start =
+          std::max(wait_start, FromProto(state.restores().back().time()));
+    }
+    *mirror.mutable_wait_start_time() = ToProto(wait_start);
+  }
+  mirror.set_lag(CountPast(state.restores(),
+                           std::max<int64_t>(1, mirror.commit_seq()),
+                           state.commit_seq() + 1));
+  mirror.set_error(servers.HasMirror()
+                       ? machine.observed().mirror_error
+                       : "this coordinator has no mirror: start it with "
+                         "--mirror");
+  return mirror;
+}
+
 v1::Run BuildRun(const RunMachine& machine, bool with_tensors) {
   const RunState& state = machine.state();
   v1::Run run;
@@ -292,6 +326,9 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
   }
   if (state.FindHeld() != nullptr) {
     response.set_outside_band(state.FindHeld()->reason());
+  }
+  if (state.spec().checkpoint().mirror()) {
+    *response.mutable_mirror() = BuildMirror(machine, servers);
   }
   if (state.commit_seq() > 0) {
     *response.mutable_last_commit_time() = ToProto(state.last_commit_time());

@@ -47,6 +47,10 @@ v1::Run BuildRun(const RunMachine& machine, bool with_tensors);
 // For holders of a token, without program_version. At most 13 KiB.
 v1::RunPreview BuildRunPreview(const RunMachine& machine);
 
+// Requires: the run has checkpoint.mirror.
+v1::RunMirror BuildMirror(const RunMachine& machine,
+                          const ServerDirectory& servers);
+
 v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
                                       const ServerDirectory& servers);
 

@@ -80,6 +80,12 @@ class Gauges {
                          ? 0
                          : ToSeconds(values.wait_start));
     add(outside_band_, values.outside_band ? 1 : 0);
+    if (values.mirror_time.has_value()) {
+      add(mirror_time_, ToSeconds(*values.mirror_time));
+      add(mirror_wait_start_, values.mirror_wait_start.has_value()
+                                  ? ToSeconds(*values.mirror_wait_start)
+                                  : 0);
+    }
     add(last_commit_, ToSeconds(values.last_commit));
     add(tokens_per_second_, values.tokens_per_second);
     if (values.train_loss.has_value()) add(train_loss_, *values.train_loss);
@@ -111,6 +117,14 @@ class Gauges {
                    "1 while a commit or an evaluation is outside the run's "
                    "band.",
                    std::move(outside_band_)),
+        MakeGauges("atoll_run_mirror_timestamp_seconds",
+                   "When the newest checkpoint became whole in the mirror; "
+                   "before the first one, when the run was created.",
+                   std::move(mirror_time_)),
+        MakeGauges("atoll_run_mirror_wait_start_timestamp_seconds",
+                   "Since when a checkpoint waits to be whole in the mirror; 0: "
+                   "none waits.",
+                   std::move(mirror_wait_start_)),
         MakeGauges("atoll_last_commit_timestamp_seconds",
                    "When the newest round was committed; before the first one, "
                    "when the run was created.",
@@ -130,8 +144,8 @@ class Gauges {
 
  private:
   std::vector<Sample> commits_, tokens_, islands_, min_quorum_, shards_,
-      states_, wait_start_, outside_band_, last_commit_, train_loss_,
-      validation_loss_, tokens_per_second_;
+      states_, wait_start_, outside_band_, mirror_time_, mirror_wait_start_,
+      last_commit_, train_loss_, validation_loss_, tokens_per_second_;
 };
 
 using OutcomeCounts = std::array<int64_t, v1::Outcome_ARRAYSIZE>;
@@ -153,6 +167,15 @@ RunValues ReadRunValues(const RunMachine& machine,
   values.state = state.state();
   values.commit_count = state.commit_seq();
   values.outside_band = state.FindHeld() != nullptr;
+  if (state.spec().checkpoint().mirror()) {
+    const v1::RunMirror mirror = BuildMirror(machine, servers);
+    values.mirror_time = mirror.has_last_success_time()
+                             ? FromProto(mirror.last_success_time())
+                             : state.create_time();
+    if (mirror.has_wait_start_time()) {
+      values.mirror_wait_start = FromProto(mirror.wait_start_time());
+    }
+  }
   values.merged_token_count = state.merged_token_count();
   for (const Member& member : state.members()) {
     const v1::IslandState one = member.record.state();

@@ -3,6 +3,8 @@
 //   atoll_commits_total, atoll_merged_tokens_total, atoll_islands{state},
 //   atoll_min_quorum, atoll_shards{state}, atoll_run_state{state},
 //   atoll_round_wait_start_timestamp_seconds, atoll_run_outside_band,
+//   atoll_run_mirror_timestamp_seconds,
+//   atoll_run_mirror_wait_start_timestamp_seconds,
 //   atoll_last_commit_timestamp_seconds, atoll_run_train_loss,
 //   atoll_run_validation_loss, atoll_run_tokens_per_second
 //     as the run's state has them: a restart of the coordinator changes none
@@ -62,6 +64,10 @@ struct RunValues {
   // Since when the longest waiting round has waited; InfiniteFuture: none does.
   absl::Time wait_start = absl::InfiniteFuture();
   bool outside_band = false;  // RunState::FindHeld.
+  // RunMirror.last_success_time, or when the run was created; none: the run has
+  // no mirror.
+  std::optional<absl::Time> mirror_time;
+  std::optional<absl::Time> mirror_wait_start;  // RunMirror.wait_start_time.
   absl::Time last_commit;  // When the run was created, before the first one.
   double tokens_per_second = 0;
   std::optional<double> train_loss;

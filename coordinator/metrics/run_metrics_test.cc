@@ -113,6 +113,7 @@ TEST_F(RunMetricsTest, ShowTheValuesOfARun) {
   EXPECT_EQ(Gauge("atoll_run_train_loss"), 2.5);
   EXPECT_EQ(Gauge("atoll_run_validation_loss"), std::nullopt);
   EXPECT_EQ(Gauge("atoll_run_outside_band"), 0);
+  EXPECT_EQ(Gauge("atoll_run_mirror_timestamp_seconds"), std::nullopt);
 }
 
 TEST_F(RunMetricsTest, CountOutcomesAndDurationsOfBatches) {

@@ -384,6 +384,7 @@ void EventLoop::RunBatch(std::deque<Event> batch) {
   if (spec_.metrics != nullptr) spec_.metrics->Count(effects);
   Publish(effects);
   ShowRefusal();
+  if (effects.mirror_due && spec_.on_mirror_due) spec_.on_mirror_due();
   for (Event& event : batch) event.answer(absl::OkStatus());
 }
 
@@ -407,7 +408,8 @@ bool EventLoop::Feed(const IslandWatch& watch) {
 bool EventLoop::Feed(const ServerWatch& watch) {
   if (watch.sink->done()) return false;
   const absl::Status status =
-      coordinator_->CheckServer(watch.server_id, watch.incarnation);
+      coordinator_->CheckServer(watch.server_id, watch.incarnation,
+                                watch.directory_id);
   if (!status.ok()) {
     watch.sink->End(status);
     return false;
@@ -503,12 +505,14 @@ void EventLoop::WatchIsland(const std::string& run_id,
 
 void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
                             std::shared_ptr<PlanSink<v1::ServerPlan>> sink,
-                            const v1::LogPosition& log_seen) {
+                            const v1::LogPosition& log_seen,
+                            const std::string& directory_id) {
   Post<bool>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<bool> {
         RETURN_IF_ERROR(
             coordinator.CheckLog(log_seen, {"server", server_id, ""}, now));
-        RETURN_IF_ERROR(coordinator.CheckServer(server_id, incarnation));
+        RETURN_IF_ERROR(
+            coordinator.CheckServer(server_id, incarnation, directory_id));
         return true;
       },
       [=, this](absl::StatusOr<bool> result) {
@@ -522,7 +526,7 @@ void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
           result = TooManyStreams(spec_.streams_max);
         }
         if (!result.ok()) return sink->End(result.status());
-        ServerWatch watch = {server_id, incarnation, sink};
+        ServerWatch watch = {server_id, incarnation, directory_id, sink};
         if (Feed(watch)) server_watches_.push_back(std::move(watch));
       });
 }

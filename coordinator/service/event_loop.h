@@ -75,6 +75,9 @@ class EventLoop {
     // refusal that callers get: the store takes no records, or the log is an
     // older copy or damaged. OK at first. On the thread, or within Start.
     std::function<void(const absl::Status& refusal)> on_refusal;
+    // Called on the thread, after a durable batch, if checkpoints may be due in
+    // the mirror. Must not block; empty: nothing waits for it.
+    std::function<void()> on_mirror_due;
     // Counts the durable batches, and asks the loop for the present values;
     // null: nothing does. Must outlive the loop.
     RunMetrics* metrics = nullptr;
@@ -138,7 +141,8 @@ class EventLoop {
                    RunCheck check = AllowAny);
   void WatchServer(const std::string& server_id, int64_t incarnation,
                    std::shared_ptr<PlanSink<v1::ServerPlan>> sink,
-                   const v1::LogPosition& log_seen = {});
+                   const v1::LogPosition& log_seen = {},
+                   const std::string& directory_id = "");
   // Errors: as TrainingStateService.WatchRun. `reader`: streams of one reader
   // are limited like those of an island; empty: they are not.
   void WatchLog(const std::string& run_id, int64_t after_revision,
@@ -160,6 +164,7 @@ class EventLoop {
   struct ServerWatch {
     std::string server_id;
     int64_t incarnation = 0;
+    std::string directory_id;
     std::shared_ptr<PlanSink<v1::ServerPlan>> sink;
   };
   struct LogWatch {

@@ -159,6 +159,35 @@ class RunServiceImpl : public v1::RunService::CallbackService {
         });
   }
 
+  grpc::ServerUnaryReactor* ReplaceServer(
+      grpc::CallbackServerContext* context,
+      const v1::ReplaceServerRequest* request,
+      v1::ReplaceServerResponse* response) override {
+    const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
+    if (!caller.ok()) return AnswerError(context, caller.status());
+    if (!caller->scope.any) {
+      return AnswerError(
+          context, Refuse(absl::StatusCode::kPermissionDenied, "NOT_YOUR_RUN",
+                          "a certificate for certain runs replaces no server: "
+                          "use one for all runs"));
+    }
+    return Answer<v1::ReplaceServerResponse>(
+        loop_, context, response,
+        [=, actor = GetActor(*context)](
+            Coordinator& coordinator,
+            absl::Time now) -> absl::StatusOr<v1::ReplaceServerResponse> {
+          ASSIGN_OR_RETURN(const v1::ReplaceServerResponse replaced,
+                           coordinator.ReplaceServer(*request, now));
+          if (replaced.changed()) {
+            v1::AuditRecord audit =
+                Describe("server.replace", "", request->server_id());
+            audit.set_detail(request->with_server_id());
+            coordinator.Audit(actor, audit, now);
+          }
+          return replaced;
+        });
+  }
+
   grpc::ServerUnaryReactor* RemoveIsland(
       grpc::CallbackServerContext* context,
       const v1::RemoveIslandRequest* request,

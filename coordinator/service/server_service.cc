@@ -38,7 +38,7 @@ class ServerServiceImpl : public v1::ServerService::CallbackService {
         CheckCaller(*context, Role::kServer, request->server_id());
     if (caller.ok()) {
       loop_.WatchServer(request->server_id(), request->incarnation(), writer,
-                        request->log_seen());
+                        request->log_seen(), request->directory_id());
     } else {
       writer->End(caller);
     }

@@ -54,8 +54,14 @@ void BlockedReasons::Forget(const v1::ServerRunPlan& plan) {
                          return open.fragment() == fragment;
                        });
   };
+  const bool copies =
+      std::any_of(plan.pins().begin(), plan.pins().end(),
+                  [](const v1::Pin& pin) {
+                    return pin.checkpoint() && !pin.has_mirror();
+                  });
   std::erase_if(reasons_, [&](const auto& entry) {
     const Cause& cause = entry.first;
+    if (cause.kind == Cause::kMirror) return !copies;
     if (IsA(cause, ActionKind::kPrepare) || IsA(cause, ActionKind::kMeasure)) {
       return !merges(cause.fragment);
     }

@@ -19,11 +19,12 @@ namespace atl::server {
 class BlockedReasons {
  public:
   // The operation that fails: an action of a kind on a fragment or a
-  // checkpoint, taking contributions to a fragment, or reading one of its
-  // versions.
+  // checkpoint, taking contributions to a fragment, reading one of its
+  // versions, or copying checkpoints to the mirror.
   struct Cause {
     static constexpr int kTakeContributions = -1;
-    static constexpr int kReadVersion = 1000;  // Reported last.
+    static constexpr int kReadVersion = 1000;
+    static constexpr int kMirror = 1001;  // Reported last.
 
     int kind = 0;  // An ActionKind or one of the above.
     int32_t fragment = 0;

@@ -80,6 +80,21 @@ TEST(BlockedReasonsTest, ACheckpointIsForgottenWithItsPin) {
   EXPECT_EQ(reasons.First(), "");
 }
 
+TEST(BlockedReasonsTest, TheMirrorIsForgottenOnceItLacksNoCheckpoint) {
+  BlockedReasons reasons;
+  const Cause mirror = {Cause::kMirror, 0, 0, ""};
+  v1::ServerRunPlan plan = PlanIn(v1::RUN_STATE_COMPLETED);
+  v1::Pin& pin = *plan.add_pins();
+  pin.set_checkpoint(true);
+  reasons.Note(mirror, "the bucket is away");
+  reasons.Forget(plan);
+  EXPECT_EQ(reasons.First(), "the bucket is away");
+  pin.mutable_mirror()->set_run_epoch(1);
+  plan.add_pins()->set_pin_id("a reader's");
+  reasons.Forget(plan);
+  EXPECT_EQ(reasons.First(), "");
+}
+
 TEST(BlockedReasonsTest, AnEndedRunStillPersistsAndIsRead) {
   BlockedReasons reasons;
   reasons.Note(CauseOf(ActionKind::kDrop), "dropping");

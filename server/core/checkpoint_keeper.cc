@@ -117,6 +117,11 @@ void CheckpointKeeper::OnDamaged(int32_t fragment, int64_t version,
   }
 }
 
+bool CheckpointKeeper::IsDurable(const std::string& pin_id) const {
+  const auto kept = kept_.find(pin_id);
+  return kept != kept_.end() && kept->second.state == State::kDurable;
+}
+
 bool CheckpointKeeper::Names(int32_t fragment, int64_t version) const {
   return std::any_of(kept_.begin(), kept_.end(), [&](const auto& entry) {
     const auto named = entry.second.versions.find(fragment);

@@ -58,6 +58,7 @@ class CheckpointKeeper {
   // A reader found a damaged version: checkpoints that name it are broken.
   void OnDamaged(int32_t fragment, int64_t version, absl::string_view why);
 
+  bool IsDurable(const std::string& pin_id) const;
   // True while a manifest, written or due, names the version.
   bool Names(int32_t fragment, int64_t version) const;
 

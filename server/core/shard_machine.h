@@ -44,6 +44,7 @@
 #include "server/core/checkpoint_keeper.h"
 #include "server/core/contribution_key.h"
 #include "server/core/live_set.h"
+#include "server/core/mirror_queue.h"
 
 namespace atl::server {
 
@@ -58,6 +59,7 @@ struct ShardShape {
       false;  // Level ISLAND: contributions are merged while they arrive.
   v1::Codec codec = v1::CODEC_F32;  // Encoding of contributions.
   int64_t max_staleness = 0;  // ScheduleSpec.max_staleness.
+  bool mirror = false;        // CheckpointSpec.mirror.
   // One entry a fragment.
   struct Fragment {
     bool holds = false;      // False: this shard has no block of it.
@@ -244,6 +246,15 @@ class ShardMachine {
   // kLiveMerge that gives up its live merges.
   std::vector<ShardAction> NextActions();
 
+  // The checkpoint to upload to the mirror now, as MirrorQueue::Next. Always
+  // none of a run without a mirror, or after the shard has stopped.
+  std::optional<v1::Pin> NextMirror();
+  // As MirrorQueue::OnMirrored.
+  void OnMirrored(const v1::Pin& pin, std::vector<v1::MirroredPart> parts,
+                  std::vector<std::string> array_names) {
+    mirror_.OnMirrored(pin, std::move(parts), std::move(array_names));
+  }
+
   // The report for the coordinator, without byte counters.
   v1::ShardReport Report() const;
 
@@ -406,6 +417,7 @@ class ShardMachine {
   bool spares_dropped_ = false;
   std::set<std::pair<int32_t, int64_t>> held_;
   CheckpointKeeper checkpoints_;
+  MirrorQueue mirror_;
   std::map<ContributionKey, StoredFact> stored_;
   std::map<ContributionKey, v1::ContributionInfo> partial_;
   std::multiset<ContributionKey> opening_;

@@ -148,6 +148,11 @@ void ShardMachine::CheckVersion0() {
         !decided.has_digest()) {
       continue;
     }
+    // A directory that began with a restore from the mirror has none.
+    if (fragments_[f].version > 0 &&
+        fragments_[f].version0_digest == Digest128()) {
+      continue;
+    }
     const Digest128 digest = Digest128::FromProto(decided.digest());
     if (digest == fragments_[f].version0_digest) continue;
     OnFault(MakeFault(

@@ -137,6 +137,13 @@ void ShardMachine::NameManifests(std::vector<ShardAction>* actions) {
   }
 }
 
+std::optional<v1::Pin> ShardMachine::NextMirror() {
+  if (!shape_.mirror || has_stopped()) return std::nullopt;
+  return mirror_.Next(plan_.pins(), [this](const std::string& pin_id) {
+    return checkpoints_.IsDurable(pin_id);
+  });
+}
+
 std::string ShardMachine::WhyGivenUp(const v1::Pin& pin) const {
   const auto why = given_up_.find(MakeName(pin));
   return why == given_up_.end() ? "" : why->second;

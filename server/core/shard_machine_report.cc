@@ -54,6 +54,9 @@ v1::ShardReport ShardMachine::Report() const {
     prepared->set_norm_squared(fragment.prepared->norm_squared);
   }
   checkpoints_.Report(&report);
+  for (v1::ShardCheckpoint& checkpoint : *report.mutable_checkpoints()) {
+    mirror_.AddTo(checkpoint);
+  }
   for (const v1::Pin& pin : plan_.pins()) {
     const std::string why = WhyGivenUp(pin);
     if (why.empty()) continue;

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/obs/log.h"
+#include "base/failpoint/failpoint.h"
 #include "base/status/status_macros.h"
 
 namespace atl::server {
@@ -47,19 +47,13 @@ void CheckpointMirror::Add(MirrorJob job) {
   changed_.SignalAll();
 }
 
-void CheckpointMirror::Drop(const std::string& run_uid, int32_t shard) {
+bool CheckpointMirror::Drop(const std::string& run_uid, int32_t shard) {
   const Key key(run_uid, shard);
   MutexLock lock(&mutex_);
   Forget(key);
-  if (running_ != key) return;
+  if (running_ != key) return true;
   is_cancelled_ = true;
-  while (running_ == key) changed_.Wait(&mutex_);
-  Forget(key);  // It may wait to be tried again.
-}
-
-absl::Status CheckpointMirror::last_status() const {
-  MutexLock lock(&mutex_);
-  return last_status_;
+  return false;
 }
 
 void CheckpointMirror::Forget(const Key& key) {
@@ -88,13 +82,12 @@ void CheckpointMirror::Run() {
     const absl::StatusOr<std::vector<MirroredPart>> parts = Upload(job);
     if (parts.ok()) {
       job.on_done(*parts);
-    } else if (!is_cancelled_ && parts.status() != last_status()) {
-      LOG(WARNING) << "checkpoint " << job.place.commit_seq << " of shard "
-                << job.shard << " is not in the mirror: " << parts.status();
+    } else if (!is_cancelled_ && job.on_failed) {
+      job.on_failed(parts.status());
     }
     MutexLock lock(&mutex_);
+    // A Drop during on_failed counts.
     const bool fails = !parts.ok() && !is_cancelled_;
-    if (parts.ok() || fails) last_status_ = parts.status();
     if (fails && !IsWaiting(GetKey(job))) jobs_.push_back(std::move(job));
     job = {};  // Before Drop returns.
     running_.reset();
@@ -118,7 +111,9 @@ absl::StatusOr<std::vector<MirroredPart>> CheckpointMirror::Upload(
   RETURN_IF_ERROR(
       store->RemoveUnfinished(mirror::ShardPrefix(job.place, job.shard)));
   for (const PartSource& source : job.parts) {
+    failpoint::Hit("server.mirror_part.before");
     ASSIGN_OR_RETURN(MirroredPart part, UploadPart(*store, source, throttle_));
+    failpoint::Hit("server.mirror_part.after");
     parts.push_back(std::move(part));
   }
   return parts;

@@ -33,9 +33,10 @@ struct MirrorJob {
   mirror::CheckpointPlace place;
   int32_t shard = 0;
   std::vector<PartSource> parts;  // By fragment; may be empty.
-  // Called once by the mirror's thread, when all parts are in the mirror. Must
-  // not call the mirror.
+  // Called by the mirror's thread: the first once, when all parts are in the
+  // mirror; the second after each attempt that fails. They must not call Drop.
   std::function<void(const std::vector<MirroredPart>&)> on_done;
+  std::function<void(const absl::Status&)> on_failed;  // May be empty.
 };
 
 struct CheckpointMirrorOptions {
@@ -61,11 +62,9 @@ class CheckpointMirror {
   // waits or has failed: at most one job of a shard waits.
   void Add(MirrorJob job);
 
-  // Forgets the jobs of a shard. On return nothing of them is in use.
-  void Drop(const std::string& run_uid, int32_t shard);
-
-  // The newest attempt's error; OK after a success, and at first.
-  absl::Status last_status() const;
+  // Forgets the jobs of a shard. False while an attempt has not ended yet: then
+  // call it again before what the jobs use is destroyed. Never waits.
+  bool Drop(const std::string& run_uid, int32_t shard);
 
  private:
   using Key = std::pair<std::string, int32_t>;  // run_uid and shard.
@@ -87,7 +86,6 @@ class CheckpointMirror {
   CondVar changed_;
   std::deque<MirrorJob> jobs_ ABSL_GUARDED_BY(mutex_);
   std::optional<Key> running_ ABSL_GUARDED_BY(mutex_);
-  absl::Status last_status_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // Last: it uses the others.
 };

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -167,6 +168,11 @@ class CheckpointMirrorTest : public ::testing::Test {
       if (range.empty()) continue;
       job.parts.push_back({part, MakeVersion(part, range), range});
     }
+    job.on_failed = [this](const absl::Status& status) {
+      MutexLock lock(&mutex_);
+      failure_ = status;
+      changed_.SignalAll();
+    };
     job.on_done = [this, shard,
                    commit_seq](const std::vector<MirroredPart>& parts) {
       MutexLock lock(&mutex_);
@@ -180,6 +186,18 @@ class CheckpointMirrorTest : public ::testing::Test {
     MutexLock lock(&mutex_);
     while (done_.count({shard, commit_seq}) == 0) changed_.Wait(&mutex_);
     return done_[{shard, commit_seq}];
+  }
+
+  void Drop(int32_t shard) {
+    while (!mirror_->Drop(mirror::GetPlace(manifest_).run_uid, shard)) {
+      std::this_thread::yield();
+    }
+  }
+
+  absl::Status AwaitFailure() {
+    MutexLock lock(&mutex_);
+    while (failure_.ok()) changed_.Wait(&mutex_);
+    return failure_;
   }
 
   bool IsDone(int32_t shard, int64_t commit_seq) {
@@ -199,6 +217,7 @@ class CheckpointMirrorTest : public ::testing::Test {
   std::map<std::pair<int32_t, int64_t>, std::vector<MirroredPart>> done_
       ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> writes_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool is_blocked_ ABSL_GUARDED_BY(mutex_) = false;
   int failures_left_ ABSL_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<CheckpointMirror> mirror_;
@@ -231,7 +250,6 @@ TEST_F(CheckpointMirrorTest, ThePartsOfAllShardsAreACheckpoint) {
   const absl::Status read = (*opened)->Read(absl::MakeSpan(parameters));
   ASSERT_TRUE(read.ok()) << read;
   EXPECT_EQ(parameters, mirror::SmallParameters(layout_));
-  EXPECT_TRUE(mirror_->last_status().ok());
 }
 
 TEST_F(CheckpointMirrorTest, AServerThatWasKilledGoesOnAtTheFirstMissingPart) {
@@ -273,17 +291,13 @@ TEST_F(CheckpointMirrorTest, AFailureIsTriedAgain) {
   mirror_->Add(MakeJob(0));
   EXPECT_THAT(AwaitDone(0), Each(Field(&MirroredPart::is_new, true)));
   EXPECT_THAT(writes(), SizeIs(5));
-  mirror_->Drop(mirror::GetPlace(manifest_).run_uid, 0);  // Its attempt ended.
-  EXPECT_TRUE(mirror_->last_status().ok());
 }
 
 TEST_F(CheckpointMirrorTest, AFailureIsTold) {
   Start();
   FailWrites(1 << 30);
   mirror_->Add(MakeJob(0));
-  AwaitWrites(2);  // The first attempt has ended.
-  EXPECT_EQ(mirror_->last_status(),
-            absl::UnavailableError("the mirror is away"));
+  EXPECT_EQ(AwaitFailure(), absl::UnavailableError("the mirror is away"));
 }
 
 TEST_F(CheckpointMirrorTest, ANewerCheckpointReplacesOneThatWaits) {
@@ -309,7 +323,7 @@ TEST_F(CheckpointMirrorTest, ADroppedShardIsNotInUse) {
   mirror_->Add(std::move(job));
   AwaitWrites(1);
   mirror_->Add(MakeJob(0, 6));
-  mirror_->Drop(mirror::GetPlace(manifest_).run_uid, 0);
+  Drop(0);
   EXPECT_TRUE(file.expired());
   Block(false);
   EXPECT_FALSE(IsDone(0, 5));
@@ -345,7 +359,7 @@ TEST_F(CheckpointMirrorTest, ADamagedVersionIsNotMirrored) {
   mirror_->Add(std::move(job));
   mirror_->Add(MakeJob(1));
   AwaitDone(1);
-  mirror_->Drop(mirror::GetPlace(manifest_).run_uid, 2);
+  Drop(2);
   EXPECT_FALSE(IsDone(2, 5));
   for (const std::string& name : writes()) {
     EXPECT_THAT(name, HasSubstr("/shard-1-"));

@@ -7,6 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/codec/sha256.h"
+#include "base/failpoint/failpoint.h"
 #include "base/status/status_macros.h"
 
 namespace atl::server {
@@ -77,6 +78,7 @@ absl::Status Upload(ObjectStore& store, const std::string& name,
     return absl::DataLossError(
         absl::StrCat(source.file->path(), " changed while it was uploaded"));
   }
+  failpoint::Hit("server.mirror_commit.before");
   return writer->Commit();
 }
 

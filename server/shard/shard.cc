@@ -21,6 +21,7 @@
 #include "server/core/checkpoint_keeper.h"
 #include "server/core/faults.h"
 #include "server/core/known_spec.h"
+#include "server/mirror/checkpoint_download.h"
 #include "server/shard/decided_status.h"
 
 namespace atl::server {
@@ -39,6 +40,7 @@ ShardShape MakeShape(const RunStore& store) {
   shape.judged =
       FindNeeds(store.run().spec().outer().merge()) != MergeNeeds::kNothing;
   shape.live_merge = store.merges_live();
+  shape.mirror = store.run().spec().checkpoint().mirror();
   shape.codec = ToProto(UpCodec(store.run().spec()));
   for (int32_t f = 0; f < store.layout().fragment_count(); ++f) {
     const ShardRange& range = store.range(f);
@@ -111,6 +113,18 @@ absl::Status Shard::Rollback(FileSystem& fs, RecordStore& records,
   return RunStore::Rollback(fs, records, data_dir, record,
                             optimizer->state_count(), plan.run_epoch(),
                             plan.restored(), log);
+}
+
+absl::Status Shard::Download(ObjectStore& mirror, FileSystem& fs,
+                             RecordStore& records, const std::string& data_dir,
+                             const records::RunRecord& record,
+                             const v1::ServerRunPlan& plan,
+                             std::function<bool()> is_cancelled) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<OuterOptimizer> optimizer,
+                   MakeOuterOptimizer(record.run().spec().outer()));
+  return DownloadVersions(
+      mirror, {fs, records, data_dir, record, optimizer->state_count(),
+               plan.restored(), std::move(is_cancelled)});
 }
 
 Shard::Shard(const ShardResources& resources, std::unique_ptr<RunStore> store,
@@ -203,7 +217,12 @@ void Shard::Close(const absl::Status& why) {
   readers_.EndAll(why);
 }
 
-bool Shard::EndLiveMerges() { return live_ == nullptr || live_->EndAll(); }
+bool Shard::EndUses() {
+  const bool is_mirror_done =
+      resources_.mirror == nullptr ||
+      resources_.mirror->Drop(run_uid(), store_->shard());
+  return (live_ == nullptr || live_->EndAll()) && is_mirror_done;
+}
 
 absl::Status Shard::CheckOpen() const {
   MutexLock lock(&mutex_);
@@ -230,6 +249,13 @@ void Shard::Advance() {
 void Shard::AdvanceLocked() {
   if (!closed_.ok()) return;
   for (ShardAction& action : machine_.NextActions()) Post(std::move(action));
+  if (std::optional<v1::Pin> pin = machine_.NextMirror(); pin.has_value()) {
+    // One thread: a newer checkpoint never gets to the mirror before an older
+    // one, which would replace it there.
+    resources_.low_queue.Post([self = shared_from_this(), pin = *pin] {
+      if (self->CheckOpen().ok()) self->RunMirror(pin);
+    });
+  }
   if (const std::string fault = machine_.fault(); fault != logged_fault_) {
     if (fault.empty()) {
       LOG(INFO) << "run " << store_->run().run_id() << " shard "

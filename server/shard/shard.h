@@ -24,6 +24,7 @@
 #include "atoll/v1/plan.pb.h"
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/server_service.pb.h"
+#include "base/object_store/object_store.h"
 #include "base/sync/mutex.h"
 #include "server/core/merge/merge_rule.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
@@ -33,6 +34,7 @@
 #include "server/merge/round_merger.h"
 #include "server/merge/work_queue.h"
 #include "server/metrics/server_metrics.h"
+#include "server/mirror/checkpoint_mirror.h"
 #include "server/store/run_store.h"
 #include "server/waiters/push_waiters.h"
 #include "server/waiters/version_readers.h"
@@ -56,6 +58,7 @@ struct ShardResources {
   // Makes it durable: before what it decided is deleted for good, and before a
   // checkpoint is reported.
   std::function<absl::Status()> persist_log;
+  CheckpointMirror* mirror = nullptr;  // Null: the server has no --mirror.
 };
 
 // NOT_FOUND, SHARD_NOT_HERE.
@@ -88,6 +91,15 @@ class Shard : public std::enable_shared_from_this<Shard> {
                                const v1::ServerRunPlan& plan,
                                const v1::LogPosition& log);
 
+  // As DownloadVersions, for the same plan: before Rollback is tried again.
+  // Blocks on the network and the disk.
+  static absl::Status Download(ObjectStore& mirror, FileSystem& fs,
+                               RecordStore& records,
+                               const std::string& data_dir,
+                               const records::RunRecord& record,
+                               const v1::ServerRunPlan& plan,
+                               std::function<bool()> is_cancelled);
+
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
@@ -104,9 +116,10 @@ class Shard : public std::enable_shared_from_this<Shard> {
   // `why`, and starts no further action. Actions that have begun continue.
   // Final.
   void Close(const absl::Status& why);
-  // After Close: frees the live merges. False while another thread still uses
-  // one: then call it again before the shard is destroyed.
-  bool EndLiveMerges();
+  // After Close: frees the live merges, and ends uploads to the mirror. False
+  // while another thread still uses one: then call it again before the shard is
+  // destroyed.
+  bool EndUses();
   // Run.run_uid; empty if it is not known.
   std::string run_uid() const;
   v1::ShardReport Report() const;
@@ -256,6 +269,12 @@ class Shard : public std::enable_shared_from_this<Shard> {
   void RunWriteManifest(const ShardAction& action);
   void RunDropManifest(const ShardAction& action);
   void RunDropKept(const ShardAction& action);
+  // Gives the shard's parts of a checkpoint to the mirror.
+  void RunMirror(const v1::Pin& pin);
+  absl::StatusOr<MirrorJob> MakeMirrorJob(const v1::Pin& pin);
+  void OnMirrored(const v1::Pin& pin, const std::vector<MirroredPart>& parts);
+  void OnMirrorFailed(const v1::Pin& pin, const absl::Status& error);
+  std::vector<std::string> MirrorArrayNames() const;
   void RunFinish(const std::shared_ptr<Contribution>& contribution);
   // Checks a complete contribution: digest of an import, norm of a push.
   absl::Status CheckWhole(const Contribution& contribution) const;

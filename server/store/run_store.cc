@@ -102,6 +102,17 @@ absl::Status RunStore::Rollback(FileSystem& fs, RecordStore& records,
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<int32_t>> RunStore::ListLost(
+    FileSystem& fs, RecordStore& records, const std::string& data_dir,
+    const records::RunRecord& record, int state_count,
+    const v1::RestoredCut& restored) {
+  ASSIGN_OR_RETURN(RunLayout layout,
+                   RunLayout::Create(record.run().spec().layout()));
+  RunStore store(fs, records, data_dir, record, std::move(layout), state_count,
+                 /*images=*/nullptr);
+  return store.versions_.ListLost(restored);
+}
+
 RunStore::RunStore(FileSystem& fs, RecordStore& records,
                    const std::string& data_dir,
                    const records::RunRecord& record, RunLayout layout,

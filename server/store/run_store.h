@@ -70,12 +70,20 @@ class RunStore {
                                const v1::RestoredCut& restored,
                                const v1::LogPosition& log);
 
+  // The fragments whose version of the cut is not here whole. Requires, besides
+  // what Rollback does: the cut names each fragment once, in order.
+  static absl::StatusOr<std::vector<int32_t>> ListLost(
+      FileSystem& fs, RecordStore& records, const std::string& data_dir,
+      const records::RunRecord& record, int state_count,
+      const v1::RestoredCut& restored);
+
   // The state from which the machine starts.
   RecoveredShard Recovered() const;
 
   const v1::Run& run() const { return context_.run; }
   const RunLayout& layout() const { return context_.layout; }
   int32_t shard() const { return context_.shard; }
+  int32_t shard_count() const { return context_.shard_count; }
   const ShardRange& range(int32_t fragment) const {
     return context_.ranges[fragment];
   }

@@ -124,6 +124,11 @@ class VersionStore {
                                    const v1::LogPosition& log,
                                    RecordBatch* batch);
 
+  // Before AddRestored: the fragments whose version of the cut is not here
+  // whole. Reads every block of the cut, and the replicas too. Requires: the
+  // cut names each fragment once, in order.
+  std::vector<int32_t> ListLost(const v1::RestoredCut& restored);
+
   // Versions that an earlier process prepared and whose files are not here.
   std::vector<PreparedFact> FindUnmade() const;
   // Publishes such a version, made again with the digests that it had.

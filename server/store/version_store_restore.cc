@@ -59,6 +59,10 @@ absl::StatusOr<bool> VersionStore::AddRestored(int64_t run_epoch,
           "bring the file back from a copy and start the server again"));
     }
     *fragment.mutable_digest() = found->digest.ToProto();
+    // A directory that is new never made version 0.
+    if (wanted.version() == 0) {
+      *fragment.mutable_version0_digest() = found->digest.ToProto();
+    }
   }
   state.set_run_epoch(run_epoch);
   state.set_persisted_commit_seq(restored.commit_seq());
@@ -66,6 +70,15 @@ absl::StatusOr<bool> VersionStore::AddRestored(int64_t run_epoch,
   batch->Put("state", state.SerializeAsString());
   batch->DeletePrefix("prepared/");
   return true;
+}
+
+std::vector<int32_t> VersionStore::ListLost(const v1::RestoredCut& restored) {
+  std::vector<int32_t> lost;
+  for (const v1::FragmentVersion& wanted : restored.cut()) {
+    if (!context_.HoldsBlocks(wanted.fragment())) continue;
+    if (!CheckWhole(wanted).ok()) lost.push_back(wanted.fragment());
+  }
+  return lost;
 }
 
 absl::StatusOr<VersionIdentity> VersionStore::CheckWhole(

@@ -8,6 +8,8 @@ that is never reached fails its case.
 """
 
 import hashlib
+import os
+import shutil
 import signal
 import time
 
@@ -18,6 +20,7 @@ from harness import churn
 from harness import client
 from harness import cluster as cluster_module
 from harness import damage
+from harness import mirror
 from harness import processes
 from harness import run_file
 from harness import toy
@@ -68,6 +71,9 @@ SPECIAL = {
     "coordinator.identity.": "enrol",
     "coordinator.restore.": "restore",
     "server.restore.": "restore",
+    "server.download.": "replace",
+    "server.mirror_": "mirror",
+    "coordinator.mirror_": "mirror",
 }
 
 
@@ -258,6 +264,32 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         self.cluster.wait_state(cluster_module.COMPLETED)
         self.cluster.wait_durable("round-1", "final")
         self.assertEqual(self.cluster.parameters_sha256(),
+                         self.expected(changes, island_count=2))
+
+    def mirror(self):
+        cluster = self.cluster
+        mirror.use(cluster)
+        changes = {"schedule": {"round_count": 4},
+                   "checkpoint_every_round_count": 1}
+        members = self.start(
+            changes, {"checkpoint": {"keep_count": 2, "mirror": True}},
+            island_count=2)
+        for contribution in toy.gradients(members, 0, cases.seed()):
+            self.dying(contribution.push)
+        cluster.await_failpoint(self.victim)
+        stamps = mirror.stamps(cluster)
+        self.revive()
+        for member in members:
+            member.wait_version(1)
+            member.ready()
+        for version in range(1, 4):
+            toy.play_round(members, version, cases.seed())
+        cluster.wait_state(cluster_module.COMPLETED)
+        mirror.wait_whole(cluster)
+        after = mirror.stamps(cluster)
+        for name in stamps.keys() & after.keys():
+            self.assertEqual(after[name], stamps[name], name)
+        self.assertEqual(cluster.parameters_sha256(),
                          self.expected(changes, island_count=2))
 
     def keep(self):
@@ -461,6 +493,42 @@ class SpecialKillTest(cluster_module.IntegrationTest):
             for member in members:
                 member.wait_version(version + 1)
                 member.ready()
+        cluster.wait_state(cluster_module.COMPLETED)
+        undisturbed = self.new_cluster("undisturbed")
+        self.assertEqual(cluster.parameters_sha256(), toy.play(
+            undisturbed, toy.start(undisturbed, changes), cases.seed()))
+
+    def replace(self):
+        changes = {"checkpoint_every_round_count": 1}
+        cluster = self.cluster
+        mirror.use(cluster)
+        cluster.start_service()
+        members = toy.start(cluster, changes, {"checkpoint": {"mirror": True}})
+        for version in range(2):
+            toy.play_round(members, version, cases.seed())
+        mirror.wait_whole(cluster)
+        cluster.kill(self.victim)
+        shutil.rmtree(os.path.join(cluster.directory, self.victim))
+
+        def wait_replaced(what, holds):
+            def reached():
+                cluster.check_alive()
+                answer = cluster.runs.ReplaceServer(server_id=self.victim)
+                return holds(answer)
+            wait.until(what, reached)
+
+        wait_replaced("it may come back", lambda a: not a.registered)
+        cluster.restart(self.victim, self.name)
+        wait_replaced("it lacks what the run needs",
+                      lambda a: a.registered and all(r.lost for r in a.runs))
+        cluster.runs.RestoreRun(run_id="run")
+        cluster.await_failpoint(self.victim)
+        cluster.restart(self.victim)
+        for member in members:
+            member.wait_plan("the restore is in the plan",
+                             lambda plan: plan.run_epoch == 2)
+            member.ready()
+        toy.play_round(members, 2, cases.seed())
         cluster.wait_state(cluster_module.COMPLETED)
         undisturbed = self.new_cluster("undisturbed")
         self.assertEqual(cluster.parameters_sha256(), toy.play(

@@ -47,6 +47,8 @@ _SIDECAR = {
 
 BY_URL = {'url': 'https://data.example.org:8443/text/manifest.json',
           'port': 8443, 'authorities': 'data-ca'}
+MIRROR = {'mirror': 's3://models/atoll', 'bandwidth': '20MB/s',
+          'credentials': 'bucket'}
 BUCKET = {'url': 's3://corpus/tokens/manifest.json', 'credentials': 'bucket'}
 
 
@@ -139,6 +141,9 @@ VALUES = {
     },
     'data by URL': {'data': BY_URL, 'islands': [
         island(), island('StatefulSet', name='s', processes=2)]},
+    'checkpoints in a bucket': {'checkpoint': MIRROR},
+    'checkpoints and data in buckets': {
+        'checkpoint': dict(MIRROR, bandwidth='', port=9000), 'data': BUCKET},
     'data in a bucket': {'data': BUCKET, 'dataCache': {'size': '1Ti'},
                          'islands': [island()]},
     'data by URL of a run file': {
@@ -278,6 +283,13 @@ REFUSED = {
         {'data': dict(BY_URL, port=443)}, 'data.port is 443'),
     'keys without a bucket': (
         {'data': dict(BY_URL, credentials='bucket')}, 'data.credentials'),
+    'keys of a mirror that is not there': (
+        {'checkpoint': {'credentials': 'bucket'}}, 'checkpoint.mirror'),
+    'a mirror that is a file': (
+        {'checkpoint': {'mirror': 'file:///mnt/atoll'}}, 'mirror'),
+    'a mirror with other keys than the data': (
+        {'checkpoint': dict(MIRROR, credentials='other'), 'data': BUCKET},
+        'two Secrets'),
     'authorities without a URL': (
         {'data': {'authorities': 'data-ca'}}, 'data.authorities'),
     'a run file with another URL': (

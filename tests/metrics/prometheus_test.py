@@ -67,7 +67,7 @@ class RulesTest(unittest.TestCase):
         with open(os.path.join(_HERE, "alerts_test.yaml"),
                   encoding="utf-8") as file:
             silent, *firing = file.read().split("\n  - name: ")[1:]
-        self.assertEqual(len(alerts), 12)
+        self.assertEqual(len(alerts), 13)
         for alert in sorted(alerts):
             self.assertIn("alertname: %s}" % alert, silent)
             self.assertTrue(

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/io/files.h"
@@ -65,6 +66,84 @@ absl::Status CheckFinite(const std::string& directory, const RunLayout& layout,
         std::isnan(*bad) ? "NaN" : "infinite", " (element ",
         bad - values.begin(),
         "): no run can start from it; give a model whose values are finite"));
+  }
+  return absl::OkStatus();
+}
+
+CheckpointSource MakeSource(const std::string& run_id,
+                            const std::string& run_uid, int64_t run_epoch,
+                            const v1::Pin& pin) {
+  return {.run_id = run_id,
+          .run_uid = run_uid,
+          .run_epoch = run_epoch,
+          .commit_seq = pin.commit_seq(),
+          .version = pin.cut_size() > 0 ? pin.cut(0).version() : 0};
+}
+
+// Takes the directory, lets `read` fill the parameters, in the model order, and
+// writes the files. Does not set received_bytes.
+absl::StatusOr<ExportedModel> WriteExport(
+    const v1::RunSpec& spec, const RunLayout& layout,
+    const CheckpointSource& source, const ExportModelOptions& options,
+    absl::FunctionRef<absl::Status(absl::Span<float>)> read) {
+  if (!IsExternal(spec.model())) {
+    RETURN_IF_ERROR(MakeTrainerOptions(spec, 1).status());
+  }
+  CheckpointOptions write;
+  write.weight_file_bytes_max = options.weight_file_bytes_max;
+  write.replaces_other = options.replaces_other;
+  write.template_directory = options.template_directory;
+  write.stop = options.stop;
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<CheckpointWriter> writer,
+      CheckpointWriter::Open(PosixFileSystem(), options.directory, spec.model(),
+                             spec.layout(), source, write));
+  std::vector<float> parameters(layout.element_count());
+  RETURN_IF_ERROR(read(absl::MakeSpan(parameters)));
+  ASSIGN_OR_RETURN(const CheckpointFiles files, writer->Write(parameters));
+  ExportedModel exported;
+  exported.parameters_sha256 = files.parameters_sha256;
+  exported.size_bytes = files.size_bytes;
+  exported.template_use = files.template_use;
+  return exported;
+}
+
+// Pulls the fragments of a pinned cut.
+absl::Status PullCut(const RunLayout& layout, const v1::Pin& pin,
+                     server::ParameterClient& client,
+                     const ExportModelOptions& options,
+                     absl::Span<float> parameters) {
+  if (pin.cut_size() != layout.fragment_count()) {
+    return absl::InternalError("the pinned cut lacks a fragment");
+  }
+  std::vector<float> buffer;
+  const auto total = static_cast<int64_t>(parameters.size() * sizeof(float));
+  int64_t done = 0;
+  for (const v1::FragmentVersion& at : pin.cut()) {
+    if (at.fragment() < 0 || at.fragment() >= layout.fragment_count()) {
+      return absl::InternalError("the pinned cut names an unknown fragment");
+    }
+    // A single fragment has the model's order: no second copy.
+    const bool whole = layout.fragment_count() == 1;
+    if (!whole) buffer.resize(layout.fragment_element_count(at.fragment()));
+    const absl::Span<float> out = whole ? parameters : absl::MakeSpan(buffer);
+    server::CallBounds bounds;
+    bounds.idle_max = options.idle_max;
+    bounds.stop = options.stop;
+    bounds.on_waiting = options.on_waiting;
+    if (options.on_progress) {
+      bounds.on_progress = [&](int64_t bytes) {
+        options.on_progress(std::min(done + bytes, total), total);
+      };
+    }
+    const server::TransferOutcome outcome =
+        client.Pull(at.fragment(), at.version(),
+                    Digest128::FromProto(at.digest()), out, bounds);
+    RETURN_IF_ERROR(Annotate(outcome.status,
+                             absl::StrCat("reading fragment ", at.fragment(),
+                                          " at version ", at.version())));
+    if (!whole) Scatter(layout, at.fragment(), buffer, parameters);
+    done += static_cast<int64_t>(out.size() * sizeof(float));
   }
   return absl::OkStatus();
 }
@@ -204,69 +283,44 @@ absl::Status ImportModel(const ModelToImport& model, const v1::Run& run,
 absl::StatusOr<ExportedModel> ExportModel(
     const v1::ExportCheckpointResponse& pinned, server::ParameterClient& client,
     const ExportModelOptions& options) {
-  const v1::RunSpec& spec = pinned.run().spec();
-  ASSIGN_OR_RETURN(const RunLayout layout, RunLayout::Create(spec.layout()));
-  if (!IsExternal(spec.model())) {
-    RETURN_IF_ERROR(MakeTrainerOptions(spec, 1).status());
-  }
-  if (pinned.pin().cut_size() != layout.fragment_count()) {
-    return absl::InternalError("the pinned cut lacks a fragment");
-  }
-  CheckpointSource source;
-  source.run_id = pinned.run().run_id();
-  source.run_uid = pinned.run().run_uid();
-  source.run_epoch = pinned.run().run_epoch();
-  source.commit_seq = pinned.pin().commit_seq();
-  if (pinned.pin().cut_size() > 0)
-    source.version = pinned.pin().cut(0).version();
-  CheckpointOptions write;
-  write.weight_file_bytes_max = options.weight_file_bytes_max;
-  write.replaces_other = options.replaces_other;
-  write.template_directory = options.template_directory;
-  write.stop = options.stop;
+  const v1::Run& run = pinned.run();
+  ASSIGN_OR_RETURN(const RunLayout layout,
+                   RunLayout::Create(run.spec().layout()));
   ASSIGN_OR_RETURN(
-      const std::unique_ptr<CheckpointWriter> writer,
-      CheckpointWriter::Open(PosixFileSystem(), options.directory, spec.model(),
-                             spec.layout(), source, write));
-  client.SetRoutes(server::ToRoutes(pinned));
-  std::vector<float> parameters(layout.element_count());
-  std::vector<float> buffer;
-  const auto total = static_cast<int64_t>(parameters.size() * sizeof(float));
-  int64_t done = 0;
-  for (const v1::FragmentVersion& at : pinned.pin().cut()) {
-    if (at.fragment() < 0 || at.fragment() >= layout.fragment_count()) {
-      return absl::InternalError("the pinned cut names an unknown fragment");
-    }
-    // A single fragment has the model's order: no second copy.
-    const bool whole = layout.fragment_count() == 1;
-    if (!whole) buffer.resize(layout.fragment_element_count(at.fragment()));
-    const absl::Span<float> out = absl::MakeSpan(whole ? parameters : buffer);
-    server::CallBounds bounds;
-    bounds.idle_max = options.idle_max;
-    bounds.stop = options.stop;
-    bounds.on_waiting = options.on_waiting;
-    if (options.on_progress) {
-      bounds.on_progress = [&](int64_t bytes) {
-        options.on_progress(std::min(done + bytes, total), total);
-      };
-    }
-    const server::TransferOutcome outcome =
-        client.Pull(at.fragment(), at.version(),
-                    Digest128::FromProto(at.digest()), out, bounds);
-    RETURN_IF_ERROR(Annotate(outcome.status,
-                             absl::StrCat("reading fragment ", at.fragment(),
-                                          " at version ", at.version())));
-    if (!whole) {
-      Scatter(layout, at.fragment(), buffer, absl::MakeSpan(parameters));
-    }
-    done += static_cast<int64_t>(out.size() * sizeof(float));
-  }
-  ASSIGN_OR_RETURN(const CheckpointFiles files, writer->Write(parameters));
-  ExportedModel exported;
-  exported.parameters_sha256 = files.parameters_sha256;
-  exported.size_bytes = files.size_bytes;
-  exported.template_use = files.template_use;
+      ExportedModel exported,
+      WriteExport(run.spec(), layout,
+                  MakeSource(run.run_id(), run.run_uid(), run.run_epoch(),
+                             pinned.pin()),
+                  options, [&](absl::Span<float> parameters) {
+                    client.SetRoutes(server::ToRoutes(pinned));
+                    return PullCut(layout, pinned.pin(), client, options,
+                                   parameters);
+                  }));
   exported.received_bytes = client.counters().received_payload_bytes;
+  return exported;
+}
+
+absl::StatusOr<ExportedModel> ExportModel(
+    const mirror::MirroredCheckpoint& checkpoint,
+    const ExportModelOptions& options) {
+  const storage::v1::MirrorManifest& from = checkpoint.manifest();
+  const int64_t total = checkpoint.PartBytes();
+  const auto on_bytes = [&](int64_t done) {
+    if (options.stop.stop_requested()) {
+      return absl::CancelledError("the export was stopped");
+    }
+    if (options.on_progress) options.on_progress(done, total);
+    return absl::OkStatus();
+  };
+  ASSIGN_OR_RETURN(
+      ExportedModel exported,
+      WriteExport(from.spec(), checkpoint.layout(),
+                  MakeSource(from.run_id(), from.run_uid(), from.run_epoch(),
+                             from.pin()),
+                  options, [&](absl::Span<float> parameters) {
+                    return checkpoint.Read(parameters, on_bytes);
+                  }));
+  exported.received_bytes = total;
   return exported;
 }
 

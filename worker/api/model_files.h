@@ -17,6 +17,7 @@
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "base/layout/layout.h"
+#include "base/mirror/mirrored_checkpoint.h"
 #include "server/client/parameter_client.h"
 #include "server/client/transfer.h"
 #include "worker/checkpoint/checkpoint.h"
@@ -90,6 +91,14 @@ struct ExportModelOptions {
 // ParameterClient::Pull; INVALID_ARGUMENT: the run's model cannot be written.
 absl::StatusOr<ExportedModel> ExportModel(
     const v1::ExportCheckpointResponse& pinned, server::ParameterClient& client,
+    const ExportModelOptions& options);
+
+// The same of a mirrored checkpoint, without a cluster. `idle_max` and
+// `on_waiting` are not used; received_bytes counts whole parts.
+//
+// As CheckpointWriter and MirroredCheckpoint::Read; INVALID_ARGUMENT: as above.
+absl::StatusOr<ExportedModel> ExportModel(
+    const mirror::MirroredCheckpoint& checkpoint,
     const ExportModelOptions& options);
 
 // Writes `parameters`, in the model order of `spec.layout`, as a model of shape

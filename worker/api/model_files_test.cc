@@ -5,13 +5,21 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/io/posix_file_system.h"
 #include "base/layout/digest.h"
 #include "base/layout/init_generator.h"
+#include "base/mirror/mirror_manifest.h"
+#include "base/mirror/mirrored_checkpoint.h"
+#include "base/mirror/testing/small_checkpoint.h"
+#include "base/object_store/file_store.h"
 #include "gtest/gtest.h"
 #include "server/client/testing/fake_parameter_client.h"
 #include "worker/api/train_alone.h"
@@ -80,6 +88,66 @@ TEST_F(ModelFilesTest, AnExportHoldsTheCutsParameters) {
                            "generation_config.json", "manifest.json"}) {
     EXPECT_TRUE(std::filesystem::exists(directory_ + "/" + name)) << name;
   }
+}
+
+// The bytes of each file in `directory`.
+std::map<std::string, std::string> ReadFiles(const std::string& directory) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    files[entry.path().filename()] =
+        std::string(std::istreambuf_iterator<char>(file), {});
+  }
+  return files;
+}
+
+TEST_F(ModelFilesTest, AMirroredCheckpointIsExportedAsTheSameFiles) {
+  const RunLayout layout = *RunLayout::Create(spec_.layout());
+  storage::v1::MirrorManifest manifest = mirror::SmallManifest(layout);
+  *manifest.mutable_spec() = spec_;
+  const auto store =
+      MakeFileStore(root_ + "/mirror", PosixFileSystem());
+  const absl::Status put = mirror::PutSmallCheckpoint(*store, manifest);
+  ASSERT_TRUE(put.ok()) << put;
+  const auto opened = mirror::MirroredCheckpoint::Open(
+      *store, mirror::GetPlace(manifest));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  ExportModelOptions options;
+  options.directory = root_ + "/mirrored";
+  const auto mirrored = ExportModel(**opened, options);
+  ASSERT_TRUE(mirrored.ok()) << mirrored.status();
+
+  pinned_.mutable_run()->set_run_uid(manifest.run_uid());
+  pinned_.mutable_run()->set_run_epoch(manifest.run_epoch());
+  *pinned_.mutable_pin() = manifest.pin();
+  for (int32_t f = 0; f < layout.fragment_count(); ++f) {
+    const mirror::PartIdentity whole{.shard_count = 1, .fragment = f};
+    client_.SetVersion(f, manifest.pin().cut(f).version(),
+                       mirror::SmallElements(layout, whole, 0));
+  }
+  const auto exported = Export();
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  EXPECT_EQ(mirrored->parameters_sha256, exported->parameters_sha256);
+  EXPECT_EQ(ReadFiles(options.directory), ReadFiles(directory_));
+}
+
+TEST_F(ModelFilesTest, AStoppedExportOfAMirrorLeavesNothing) {
+  const RunLayout layout = *RunLayout::Create(spec_.layout());
+  storage::v1::MirrorManifest manifest = mirror::SmallManifest(layout);
+  *manifest.mutable_spec() = spec_;
+  const auto store = MakeFileStore(root_ + "/mirror", PosixFileSystem());
+  ASSERT_TRUE(mirror::PutSmallCheckpoint(*store, manifest).ok());
+  const auto opened = mirror::MirroredCheckpoint::Open(
+      *store, mirror::GetPlace(manifest));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  std::stop_source stop;
+  ExportModelOptions options;
+  options.directory = root_ + "/mirrored";
+  options.stop = stop.get_token();
+  options.on_progress = [&](int64_t, int64_t) { stop.request_stop(); };
+  EXPECT_EQ(ExportModel(**opened, options).status().code(),
+            absl::StatusCode::kCancelled);
+  EXPECT_FALSE(std::filesystem::exists(options.directory));
 }
 
 TEST_F(ModelFilesTest, EvaluatesWholeWindowsOfTheFile) {

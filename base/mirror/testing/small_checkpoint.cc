@@ -3,8 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/codec/sha256.h"
 #include "base/layout/digest.h"
 #include "base/mirror/mirror_manifest.h"
+#include "base/status/status_macros.h"
 
 namespace atl::mirror {
 namespace {
@@ -90,6 +92,30 @@ std::string SmallPart(const RunLayout& layout, const PartIdentity& part) {
                  elements.size() * sizeof(float));
   }
   return bytes;
+}
+
+absl::Status PutSmallCheckpoint(ObjectStore& store,
+                                storage::v1::MirrorManifest& manifest) {
+  ASSIGN_OR_RETURN(const RunLayout layout,
+                   RunLayout::Create(manifest.spec().layout()));
+  for (int32_t shard = 0; shard < manifest.shard_count(); ++shard) {
+    for (int32_t f = 0; f < layout.fragment_count(); ++f) {
+      storage::v1::MirrorPart part;
+      part.set_shard(shard);
+      part.set_fragment(f);
+      const PartIdentity identity = GetIdentity(manifest, part);
+      if (PartElementCount(layout, identity) == 0) continue;
+      const std::string bytes = SmallPart(layout, identity);
+      part.set_sha256(codec::ToHex(codec::ComputeSha256(bytes)));
+      part.set_size_bytes(static_cast<int64_t>(bytes.size()));
+      RETURN_IF_ERROR(PutObject(
+          store, PartName(identity.place, shard, f, part.sha256()), bytes,
+          WriteMode::kReplace));
+      *manifest.add_parts() = part;
+    }
+  }
+  return PutObject(store, ManifestName(GetPlace(manifest)),
+                   ManifestToJson(manifest), WriteMode::kReplace);
 }
 
 }  // namespace atl::mirror

@@ -1,4 +1,5 @@
-// A small run and a checkpoint of it, for tests. Pure.
+// A small run and a checkpoint of it, for tests. All but the last function are
+// pure.
 
 #pragma once
 
@@ -6,11 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "atoll/storage/v1/mirror_manifest.pb.h"
 #include "atoll/v1/run.pb.h"
 #include "base/layout/layout.h"
 #include "base/mirror/mirror_names.h"
 #include "base/mirror/part_format.h"
+#include "base/object_store/object_store.h"
 
 namespace atl::mirror {
 
@@ -34,5 +37,10 @@ storage::v1::MirrorManifest SmallManifest(const RunLayout& layout);
 
 // The bytes of a part.
 std::string SmallPart(const RunLayout& layout, const PartIdentity& part);
+
+// Writes all parts of `manifest`, which has none, and names them in it. Then
+// writes the manifest.
+absl::Status PutSmallCheckpoint(ObjectStore& store,
+                                storage::v1::MirrorManifest& manifest);
 
 }  // namespace atl::mirror

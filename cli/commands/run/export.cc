@@ -1,17 +1,13 @@
 #include <memory>
 #include <string>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/run/export_run.h"
 #include "cli/commands/run/run_commands.h"
 #include "cli/flags/server_wait.h"
 #include "cli/interrupt.h"
 #include "cli/output/progress.h"
-#include "cli/output/table.h"
 #include "cli/units/units.h"
 
 namespace atl::cli {
@@ -29,48 +25,15 @@ absl::Status Export(Context& context, const RunExportOptions& flags) {
   ASSIGN_OR_RETURN(options.patience, ParsePatience(flags.patience));
   Progress progress(context.progress_options, context.messages());
   ASSIGN_OR_RETURN(auto client, context.MakeClient({options.stop, &progress}));
-  const absl::Time begin = absl::Now();
-  options.on_progress = [&](const std::string& line) {
-    if (absl::Now() - begin < absl::Seconds(1)) return;
-    progress.Update(line, absl::Now());
-  };
+  options.on_progress = ShowAfterASecond(progress);
   options.on_notice = [&](const std::string& line) { progress.Note(line); };
   const absl::StatusOr<Exported> made = ExportRun(context, *client, options);
   progress.Clear();
   RETURN_IF_ERROR(made.status());
-  const Exported& exported = *made;
   Json data;
   data["run_id"] = options.run_id;
-  data["directory"] = exported.directory;
-  data["commit_seq"] = absl::StrCat(exported.commit_seq);
-  data["parameters_sha256"] = exported.parameters_sha256;
-  data["size_bytes"] = exported.size_bytes;
-  data["received_bytes"] = exported.received_bytes;
-  const worker::TemplateUse& use = exported.template_use;
-  if (!flags.what.template_directory.empty()) {
-    data["template"] = {{"filled_count", use.filled_count},
-                        {"kept_count", use.kept_count},
-                        {"tied", use.tied},
-                        {"left_out", use.left_out}};
-  }
-  Fields fields;
-  fields.Add("directory", exported.directory);
-  fields.Add("commit", absl::StrCat(exported.commit_seq));
-  fields.Add("sha256", exported.parameters_sha256);
-  fields.Add("size", FormatBytes(exported.size_bytes));
-  if (!flags.what.template_directory.empty()) {
-    fields.AddText("tensors",
-                   absl::StrCat(use.filled_count, " of the run, ",
-                                use.tied.size(), " tied to one, ",
-                                use.kept_count, " as in the template"));
-    if (!use.tied.empty()) {
-      fields.AddText("tied", absl::StrJoin(use.tied, ", "));
-    }
-    if (!use.left_out.empty()) {
-      fields.AddText("not copied", absl::StrJoin(use.left_out, ", "));
-    }
-  }
-  context.output().Print(data, fields.ToString());
+  PrintExported(context, std::move(data), *made,
+                !options.template_directory.empty());
   return absl::OkStatus();
 }
 
@@ -96,23 +59,10 @@ void AddRunExport(flags::Command& app, Context& context) {
   auto flags = std::make_shared<RunExportOptions>();
   ExportOptions* const options = &flags->what;
   command.Add("run", options->run_id, "Id of the run").Required();
-  command.Add("output,--output", options->directory, "Directory to write")
-      .Required();
-  command.AddFlag("--force", options->force,
-                  "Replace the export of another run or commit; other files "
-                  "are never replaced");
+  AddExportTarget(command, *options);
   command.Add("--checkpoint", options->checkpoint,
               "Id of a kept checkpoint, e.g. \"final\"; default: the "
               "newest cut");
-  command.Add("--template", options->template_directory,
-              "Directory of a model or an adapter to fill with the run's "
-              "values");
-  command
-      .Add("--weight-file-mb", options->weight_file_mb_max,
-           "Largest weight file in MB; a larger model gets several "
-           "files and an index")
-      .Check(flags::Range(1, 1000000))
-      .ShowDefault();
   AddPatience(command, flags->patience);
   SetAction(command, context, Export, flags);
 }

@@ -5,16 +5,12 @@
 #include <stop_token>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "atoll/v1/run_service.grpc.pb.h"
-#include "base/io/files.h"
 #include "base/layout/layout.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/run/checkpoints.h"
 #include "cli/flags/server_wait.h"
-#include "cli/output/error.h"
-#include "cli/output/table.h"
 #include "server/client/parameter_client.h"
 #include "worker/api/model_files.h"
 
@@ -99,7 +95,7 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
       client, options.run_id, server::ToRoutes(pinned), options.patience,
       [&](const server::ShardRoutes& routes) { shards->SetRoutes(routes); },
       options.on_notice);
-  worker::ExportModelOptions export_options;
+  worker::ExportModelOptions export_options = MakeModelOptions(options);
   export_options.idle_max = options.patience;
   export_options.stop = options.stop;
   export_options.on_waiting = [&](const server::Waiting& waiting) {
@@ -107,30 +103,12 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
   };
   export_options.on_progress = [&](int64_t done, int64_t total) {
     if (!options.on_progress) return;
-    options.on_progress(absl::StrCat("export ", options.run_id, "  ",
-                                     FormatBytes(done), " of ",
-                                     FormatBytes(total)));
+    options.on_progress(DescribeExport(options.run_id, done, total));
   };
-  export_options.directory = AbsolutePath(options.directory);
-  export_options.weight_file_bytes_max = options.weight_file_mb_max * 1000000;
-  export_options.replaces_other = options.force;
-  export_options.template_directory = options.template_directory;
-  absl::StatusOr<worker::ExportedModel> model =
+  const absl::StatusOr<worker::ExportedModel> model =
       worker::ExportModel(pinned, *shards, export_options);
-  if (GetReason(model.status()) == "EXPORT_DIFFERS") {
-    return WithHint(model.status(),
-                    "`atoll run export --force` replaces that export, and no "
-                    "other file.");
-  }
-  RETURN_IF_ERROR(model.status());
-  Exported exported;
-  exported.directory = export_options.directory;
-  exported.parameters_sha256 = model->parameters_sha256;
-  exported.commit_seq = pinned.pin().commit_seq();
-  exported.size_bytes = model->size_bytes;
-  exported.received_bytes = model->received_bytes;
-  exported.template_use = model->template_use;
-  return exported;
+  if (!model.ok()) return WithExportHint(model.status());
+  return MakeExported(export_options, pinned.pin().commit_seq(), *model);
 }
 
 }  // namespace atl::cli

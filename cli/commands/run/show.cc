@@ -61,7 +61,10 @@ std::string DescribeCheckpoints(
 std::string DescribeFault(const v1::ServerState& server) {
   if (!server.fault().empty()) return server.fault();
   if (!server.alive() && !server.placement().server_id().empty()) {
-    return "away: restart it with its --data-dir";
+    return absl::StrCat(
+        "away: restart it with its --data-dir; if that is lost: atoll server "
+        "replace ",
+        server.placement().server_id());
   }
   if (server.blocked_reason().empty()) return "";
   return absl::StrCat("retrying: ", server.blocked_reason());
@@ -78,6 +81,19 @@ std::string DescribeBehind(const v1::ServerState& server) {
       server.persisted_commit_seq(), ", it acknowledged ",
       server.acknowledged_commit_seq(),
       ": its data directory is an older copy, or parts of it are gone");
+}
+
+std::string DescribeMirror(const v1::RunMirror& mirror) {
+  std::string text =
+      mirror.commit_seq() == 0
+          ? "no checkpoint yet"
+          : absl::StrCat("checkpoint at commit ", mirror.commit_seq(),
+                         ", whole since ",
+                         FormatTimestamp(
+                             FromProto(mirror.last_success_time())),
+                         ", without the newest ", mirror.lag(), " commits");
+  if (!mirror.error().empty()) absl::StrAppend(&text, ": ", mirror.error());
+  return text;
 }
 
 std::string DescribeState(const v1::GetRunStateResponse& state) {
@@ -176,6 +192,9 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
              state.has_last_commit_time()
                  ? FormatTimestamp(FromProto(state.last_commit_time()))
                  : "-");
+  if (state.has_mirror()) {
+    fields.AddText("mirror", DescribeMirror(state.mirror()));
+  }
   fields.Add("created", FormatTimestamp(FromProto(run.create_time())));
   if (run.has_end_time()) {
     fields.Add("ended", FormatTimestamp(FromProto(run.end_time())));

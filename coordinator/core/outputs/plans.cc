@@ -271,6 +271,16 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
     v1::RestoredCut& restored = *plan.mutable_restored();
     restored.set_commit_seq(state.restores().back().commit_seq());
     restored.set_pin_id(state.restores().back().pin_id());
+    const auto pin = state.pins().find(restored.pin_id());
+    if (pin != state.pins().end()) {
+      const v1::Pin& source = pin->second.pin_set().pin();
+      // A later checkpoint may have the same name.
+      if (source.has_mirror() &&
+          source.commit_seq() == state.restores().back().cut_commit_seq()) {
+        restored.set_mirror_run_epoch(source.mirror().run_epoch());
+        restored.set_mirror_commit_seq(source.commit_seq());
+      }
+    }
     for (const v1::FragmentVersion& version : state.restored_cut()) {
       *restored.add_cut() = version;
     }

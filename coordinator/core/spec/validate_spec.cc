@@ -503,8 +503,6 @@ std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
                 "checkpoint_every_round_count");
   check.InRange(spec.checkpoint().keep_count(), 0, kCheckpointsMax,
                 "checkpoint.keep_count");
-  check.Require(!spec.checkpoint().mirror(), "checkpoint.mirror",
-                "is not available yet: leave it out");
   check.Require(v1::GuardAction_IsValid(spec.guard().on_norm()),
                 "guard.on_norm", "must be ALERT or PAUSE");
   // Unknown values are named above. An unknown field has no name here.

@@ -101,8 +101,6 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
        [](auto& s) { s.mutable_checkpoint()->set_keep_count(33); }},
       {"spec.checkpoint.keep_count",
        [](auto& s) { s.mutable_checkpoint()->set_keep_count(-1); }},
-      {"spec.checkpoint.mirror",
-       [](auto& s) { s.mutable_checkpoint()->set_mirror(true); }},
       {"spec.guard.on_norm",
        [](auto& s) {
          s.mutable_guard()->set_on_norm(static_cast<v1::GuardAction>(9));

@@ -35,6 +35,7 @@ struct ServerInfo {
   bool alive = false;  // Its lease has not ended.
   std::string directory_id = "";  // Empty from an older program.
   uint64_t features = 0;          // As it sent them.
+  bool directory_lost = false;    // As ServerSet.directory_lost.
 };
 
 class ServerDirectory {
@@ -49,6 +50,8 @@ class ServerDirectory {
                              const std::string& run_id) const {
     return false;
   }
+  // True if checkpoints can be copied to a mirror.
+  virtual bool HasMirror() const { return false; }
   // Why a server with this id was refused; "" asks for any server. Null if none
   // was, if a fit one registered since, or if a fit one is alive.
   virtual const v1::Fault* FindRefusal(const std::string& server_id) const {
@@ -194,6 +197,7 @@ struct Observations {
   std::map<std::string, absl::Time> pin_ends;  // Leases, by pin_id.
   std::map<ContributionPlace, Recall> recalls;
   SampleReaders sample_readers;
+  std::string mirror_error;  // RunMirror.error.
 };
 
 }  // namespace atl::coordinator

@@ -440,11 +440,19 @@ absl::Status RunState::ApplyRestored(const storage::v1::RunRestored& body,
   std::erase_if(pins_, [&](const auto& pin) {
     return pin.second.pin_set().pin().commit_seq() > cut;
   });
+  v1::Pin* newest = nullptr;
   for (auto& [pin_id, state] : pins_) {
     v1::Pin& pin = *state.mutable_pin_set()->mutable_pin();
     // The shards let go of the contributions: the commits end.
     if (pin.keep_bytes_max() > 0) pin.set_keep_end(pin.commit_seq());
+    if (pin.checkpoint() &&
+        (newest == nullptr || pin.commit_seq() > newest->commit_seq())) {
+      newest = &pin;
+    }
   }
+  // The newest checkpoint goes to the mirror again, under the new epoch.
+  // Without that, the newest one there would be of the past that ends now.
+  if (newest != nullptr) newest->clear_mirror();
   DropSuperseded();
   return absl::OkStatus();
 }

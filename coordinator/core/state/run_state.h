@@ -72,6 +72,8 @@ struct StepNorm {
   int64_t step_count = 0;    // Counted; 0 if an older record does not say.
 };
 
+storage::v1::MemberSnapshot ToSnapshot(const Member& member);
+
 // One fragment. Its round makes version `newest.version() + 1`.
 struct FragmentState {
   v1::FragmentVersion newest;

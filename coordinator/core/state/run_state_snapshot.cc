@@ -14,6 +14,8 @@ absl::Status Broken() {
   return absl::DataLossError("a run's snapshot is inconsistent");
 }
 
+}  // namespace
+
 storage::v1::MemberSnapshot ToSnapshot(const Member& member) {
   storage::v1::MemberSnapshot snapshot;
   *snapshot.mutable_member() = member.record;
@@ -28,6 +30,8 @@ storage::v1::MemberSnapshot ToSnapshot(const Member& member) {
   snapshot.set_sits_out_until(member.sits_out_until);
   return snapshot;
 }
+
+namespace {
 
 // The part that the fragment's commits have made.
 storage::v1::FragmentSnapshot ToPoint(const FragmentState& fragment) {

@@ -369,6 +369,11 @@ void RunSimulation::FollowPlan(int32_t shard_index, bool persist) {
     held.emplace_back().set_pin_id(pin.pin_id());
     held.back().set_commit_seq(pin.commit_seq());
     held.back().set_durable(true);
+    if (!makes_copies || pin.has_mirror()) continue;
+    held.back().set_mirrored(true);
+    held.back().add_array_names("theta");
+    held.back().add_mirrored_parts()->set_sha256(
+        std::string(64, static_cast<char>('a' + shard_index)));
   }
   shard.checkpoints = std::move(held);
   shard.prepared.clear();

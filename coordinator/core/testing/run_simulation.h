@@ -133,6 +133,8 @@ class RunSimulation : public ServerDirectory {
   double version0_norm_squared = 50;
   // False: shards make no checkpoint durable.
   bool makes_durable = true;
+  // True: shards copy their checkpoints to a mirror.
+  bool makes_copies = false;
   // The fault in every shard's first report.
   std::string fault_at_start;
   // False: new contributions claim no tokens.

@@ -73,6 +73,7 @@ class Cluster:
 
     def __init__(self, directory, security=None):
         self.directory = directory
+        self.mirror = None     # Directory of --mirror (harness/mirror.py).
         self._security = security
         self._own_ports = {}   # Address of the coordinator by class of callers.
         os.makedirs(directory, exist_ok=True)
@@ -127,6 +128,8 @@ class Cluster:
             "--data-dir=" + (data_dir or os.path.join(self.directory, name)),
             "--port-file=" + port_file,
         ] + arguments
+        if self.mirror:
+            command.append("--mirror=file://" + self.mirror)
         process = self._start(name, command, port_file, failpoint, prefix)
         try:
             processes.read_port(process, port_file)

@@ -144,7 +144,15 @@ readinessProbe:
 {{/* More fields of a container with the keys of s3://. Islands have none: the
      coordinator signs a URL of each file for them. */}}
 {{- define "atoll.dataEnv" -}}
-{{- with .Values.data.credentials }}
+{{- with .Values.data.credentials | default .Values.checkpoint.credentials }}
+envFrom:
+  - secretRef: {name: {{ . }}}
+{{- end }}
+{{- end }}
+
+{{/* The same for a server, which only copies checkpoints. */}}
+{{- define "atoll.mirrorEnv" -}}
+{{- with .Values.checkpoint.credentials }}
 envFrom:
   - secretRef: {name: {{ . }}}
 {{- end }}

@@ -1,0 +1,51 @@
+// Takes a run back to a pinned cut, in place, and waits for its shards. Not
+// thread-safe.
+
+#pragma once
+
+#include <stop_token>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "atoll/v1/run.pb.h"
+#include "atoll/v1/run_service.pb.h"
+#include "atoll/v1/training_state_service.pb.h"
+#include "cli/context.h"
+#include "cli/output/output.h"
+#include "cli/output/progress.h"
+#include "coordinator/client/client.h"
+
+namespace atl::cli {
+
+struct RestoreOptions {
+  std::string run_id;
+  std::string from;  // Empty: the newest durable checkpoint.
+  bool dry_run = false;
+  bool yes = false;  // Asks nothing.
+  std::string patience = "5m";
+};
+
+struct RestoredRun {
+  v1::Run run;  // After the restore; before it, if is_dry.
+  v1::Checkpoint checkpoint;
+  v1::RestoreRunResponse answer;
+  std::string next_command;
+  bool is_dry = false;
+};
+
+// Says what is lost, asks, restores the run, and waits until every shard is at
+// the cut. After an interruption the same call continues.
+//
+// Errors: as RunService.RestoreRun. CANCELLED: the answer was not "yes", or
+// `stop`. DEADLINE_EXCEEDED: a shard is not there yet. UNAVAILABLE: a shard has
+// stopped.
+absl::StatusOr<RestoredRun> RestoreRun(Context& context,
+                                       coordinator::Client& client,
+                                       const RestoreOptions& options,
+                                       Progress& progress,
+                                       const std::stop_token& stop);
+
+Json ToJson(const RestoredRun& restored);
+std::string ToText(const RestoredRun& restored);
+
+}  // namespace atl::cli

@@ -1,0 +1,160 @@
+#include "coordinator/service/mirror_thread.h"
+
+#include <future>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/failpoint/failpoint.h"
+#include "base/mirror/mirror_manifest.h"
+#include "base/mirror/mirror_names.h"
+#include "base/mirror/mirror_writer.h"
+#include "base/obs/log.h"
+#include "base/obs/log_pace.h"
+#include "base/random_id/random_id.h"
+#include "base/status/status_macros.h"
+#include "base/time/clock.h"
+#include "base/time/proto_time.h"
+
+namespace atl::coordinator {
+namespace {
+
+// Runs `decide` on the loop, and waits until its records are durable.
+template <typename Result>
+absl::StatusOr<Result> Call(
+    EventLoop& loop,
+    std::function<absl::StatusOr<Result>(Coordinator&, absl::Time)> decide) {
+  auto answer = std::make_shared<std::promise<absl::StatusOr<Result>>>();
+  std::future<absl::StatusOr<Result>> result = answer->get_future();
+  loop.Post<Result>(std::move(decide),
+                    [answer](absl::StatusOr<Result> decided) {
+                      answer->set_value(std::move(decided));
+                    });
+  return result.get();
+}
+
+}  // namespace
+
+MirrorThread::MirrorThread(Options options)
+    : options_(std::move(options)), waiting_(options_.waiting) {
+  waiting_.cancelled = [this] { return is_stopping_.load(); };
+}
+
+void MirrorThread::Start(EventLoop& loop) {
+  thread_ = std::thread([this, &loop] { Run(loop); });
+}
+
+void MirrorThread::Notify() {
+  MutexLock lock(&mutex_);
+  has_notice_ = true;
+  changed_.SignalAll();
+}
+
+void MirrorThread::Stop() {
+  {
+    MutexLock lock(&mutex_);
+    is_stopping_ = true;
+    changed_.SignalAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+bool MirrorThread::AwaitNotice() {
+  MutexLock lock(&mutex_);
+  while (!has_notice_ && !is_stopping_) changed_.Wait(&mutex_);
+  has_notice_ = false;
+  return !is_stopping_;
+}
+
+void MirrorThread::AwaitRetry() {
+  MutexLock lock(&mutex_);
+  changed_.AwaitWithTimeout(&mutex_, options_.retry_delay,
+                            [this] { return is_stopping_.load(); });
+  has_notice_ = true;
+}
+
+void MirrorThread::Run(EventLoop& loop) {
+  LogPace pace;
+  while (AwaitNotice()) {
+    const absl::StatusOr<std::vector<MirrorWork>> works = Ask(loop);
+    absl::Status failure = works.status();
+    for (size_t i = 0; works.ok() && i < works->size(); ++i) {
+      const MirrorWork& work = (*works)[i];
+      const absl::Status result = Complete(work);
+      if (is_stopping_) return;
+      absl::Status ended = Tell(loop, work, result);
+      ended.Update(result);
+      if (ended.ok()) {
+        Notify();  // The run's next one.
+        continue;
+      }
+      failure = ended;
+      if (pace.IsDue(result.message(), SystemClock().Now())) {
+        LOG(WARNING) << "run " << work.manifest.run_id() << ": checkpoint "
+                     << work.manifest.pin().pin_id()
+                     << " is not whole in the mirror: " << ended;
+      }
+    }
+    if (!failure.ok()) AwaitRetry();
+  }
+}
+
+absl::StatusOr<std::vector<MirrorWork>> MirrorThread::Ask(EventLoop& loop) {
+  return Call<std::vector<MirrorWork>>(
+      loop, [](Coordinator& coordinator, absl::Time now) {
+        return coordinator.ListMirrorWork();
+      });
+}
+
+absl::Status MirrorThread::Tell(EventLoop& loop, const MirrorWork& work,
+                                const absl::Status& result) {
+  const storage::v1::MirrorManifest& manifest = work.manifest;
+  event::MirrorEnded ended = {.run_epoch = manifest.run_epoch(),
+                              .pin_id = manifest.pin().pin_id(),
+                              .commit_seq = manifest.pin().commit_seq(),
+                              .error = std::string(result.message())};
+  return Call<bool>(
+             loop,
+             [ended, run_id = manifest.run_id(), run_uid = manifest.run_uid()](
+                 Coordinator& coordinator,
+                 absl::Time now) -> absl::StatusOr<bool> {
+               const absl::StatusOr<RunMachine*> run =
+                   coordinator.FindRun(run_id);
+               // It was deleted, and perhaps another has its id.
+               if (!run.ok() || (*run)->state().run_uid() != run_uid) {
+                 return false;
+               }
+               RETURN_IF_ERROR((*run)->Step(ended, now).status());
+               return true;
+             })
+      .status();
+}
+
+absl::Status MirrorThread::CheckOnce(ObjectStore& store) {
+  if (is_checked_) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckCreatesOnce(store, absl::StrCat("probe-", RandomId())));
+  is_checked_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status MirrorThread::Complete(const MirrorWork& work) {
+  storage::v1::MirrorManifest manifest = work.manifest;
+  *manifest.mutable_create_time() = ToProto(SystemClock().Now());
+  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> store,
+                   options_.open(waiting_));
+  RETURN_IF_ERROR(CheckOnce(*store));
+  failpoint::Hit("coordinator.mirror_manifest.before");
+  RETURN_IF_ERROR(mirror::WriteManifest(*store, manifest));
+  failpoint::Hit("coordinator.mirror_manifest.after");
+  std::set<mirror::CheckpointPlace> kept;
+  for (const auto& [run_epoch, commit_seq] : work.kept) {
+    kept.insert({manifest.run_uid(), run_epoch, commit_seq});
+  }
+  RETURN_IF_ERROR(mirror::CollectRun(*store, manifest.run_uid(),
+                                     manifest.run_epoch(), kept)
+                      .status());
+  failpoint::Hit("coordinator.mirror_collect.after");
+  return absl::OkStatus();
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,74 @@
+// Completes runs' checkpoints in the mirror, in a thread of its own: writes the
+// manifests that the core says are due, and removes checkpoints that runs no
+// longer keep. The event loop never waits for the mirror.
+//
+// Thread-safe.
+
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/mirror/open_mirror.h"
+#include "base/object_store/object_store.h"
+#include "base/object_store/retrier.h"
+#include "base/sync/mutex.h"
+#include "coordinator/core/run_event.h"
+#include "coordinator/core/run_machine.h"
+#include "coordinator/service/event_loop.h"
+
+namespace atl::coordinator {
+
+class MirrorThread {
+ public:
+  struct Options {
+    mirror::MirrorOpener open;
+    // From a failure to the next attempt of any run.
+    absl::Duration retry_delay = absl::Minutes(1);
+    Waiting waiting;  // Without `cancelled`.
+  };
+
+  explicit MirrorThread(Options options);
+  ~MirrorThread() { Stop(); }
+
+  // Begins to ask the loop for work, which must outlive Stop.
+  void Start(EventLoop& loop);
+  // The core has more work. Never blocks.
+  void Notify();
+  // Ends an attempt that runs. Idempotent.
+  void Stop();
+
+ private:
+  void Run(EventLoop& loop);
+  absl::StatusOr<std::vector<MirrorWork>> Ask(EventLoop& loop);
+  // Tells the core, durably, how an attempt ended.
+  absl::Status Tell(EventLoop& loop, const MirrorWork& work,
+                    const absl::Status& result);
+  absl::Status Complete(const MirrorWork& work);
+  // Proves once that no write of this store replaces a manifest.
+  absl::Status CheckOnce(ObjectStore& store);
+  // Waits for Notify or Stop; false: for Stop.
+  bool AwaitNotice();
+  // Waits for Stop, at most retry_delay.
+  void AwaitRetry();
+
+  const Options options_;
+  std::atomic<bool> is_stopping_{false};
+  Waiting waiting_;
+  bool is_checked_ = false;  // CheckOnce has succeeded; the thread's.
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool has_notice_ ABSL_GUARDED_BY(mutex_) = true;
+  std::thread thread_;
+};
+
+}  // namespace atl::coordinator
