@@ -104,7 +104,7 @@ class PartWriter {
   size_t header_bytes_ = 0;
   int array_ = 0;
   int64_t block_;
-  std::vector<float> elements_;  // Of block_.
+  std::vector<float> elements_;  // Those of block_.
   size_t filled_bytes_ = 0;
   Digest128 digest_;
   Digest128 replica_digest_;
