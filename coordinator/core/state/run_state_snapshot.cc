@@ -47,7 +47,8 @@ storage::v1::FragmentSnapshot ToPoint(const FragmentState& fragment) {
   return snapshot;
 }
 
-storage::v1::FragmentSnapshot ToSnapshot(const FragmentState& fragment) {
+storage::v1::FragmentSnapshot ToFragmentSnapshot(
+    const FragmentState& fragment) {
   storage::v1::FragmentSnapshot snapshot = ToPoint(fragment);
   snapshot.set_attempt(fragment.attempt);
   for (const auto& [slot, plan] : fragment.standing_plans) {
@@ -103,7 +104,7 @@ storage::v1::RunSnapshot RunState::ToSnapshot() const {
     *snapshot.add_members() = ToSnapshot(member);
   }
   for (const FragmentState& fragment : fragments_) {
-    *snapshot.add_fragments() = ToSnapshot(fragment);
+    *snapshot.add_fragments() = ToFragmentSnapshot(fragment);
   }
   snapshot.set_commit_seq(commit_seq_);
   if (commit_seq_ > 0) {
