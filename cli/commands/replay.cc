@@ -264,7 +264,7 @@ absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
         kept->SetRoutes(routes);
       },
       [&](const std::string& line) { progress.Note(line); });
-  options.bounds.on_waiting = [&](const server::Waiting& waiting) {
+  options.bounds.on_waiting = [&](const server::TransferWait& waiting) {
     wait.OnWaiting(waiting);
   };
   options.on_commit = [&](const v1::Round& round) {

@@ -24,7 +24,7 @@ void AddPatience(flags::Command& command, std::string& patience) {
       .ShowDefault();
 }
 
-std::string DescribeWaiting(const server::Waiting& waiting,
+std::string DescribeWaiting(const server::TransferWait& waiting,
                             const server::ShardRoutes& routes,
                             absl::Duration patience) {
   std::string who = absl::StrCat("the server of shard ", waiting.shard);
@@ -62,7 +62,7 @@ ServerWait::ServerWait(coordinator::Client& client, std::string run_id,
       show_(std::move(show)),
       routes_(std::move(routes)) {}
 
-void ServerWait::OnWaiting(const server::Waiting& waiting) {
+void ServerWait::OnWaiting(const server::TransferWait& waiting) {
   std::string line;
   {
     MutexLock lock(&mutex_);

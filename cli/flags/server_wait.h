@@ -27,7 +27,7 @@ void AddPatience(flags::Command& command, std::string& patience);
 
 // "waiting for server s1 at 10.0.0.5:7401, at most 1m: connection refused
 // (--patience; Ctrl-C stops it)". Pure.
-std::string DescribeWaiting(const server::Waiting& waiting,
+std::string DescribeWaiting(const server::TransferWait& waiting,
                             const server::ShardRoutes& routes,
                             absl::Duration patience);
 
@@ -49,7 +49,7 @@ class ServerWait {
   // A handler for server::CallBounds::on_waiting, called about once a second
   // during a wait. The coordinator is asked only during a wait, and no longer
   // after a final error.
-  void OnWaiting(const server::Waiting& waiting);
+  void OnWaiting(const server::TransferWait& waiting);
 
  private:
   void Follow(std::stop_token stop);

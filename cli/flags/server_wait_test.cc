@@ -26,7 +26,7 @@ server::ShardRoutes Routes(const std::string& address) {
 }
 
 TEST(ServerWaitTest, NamesTheServerTheBoundAndHowToEndIt) {
-  const server::Waiting waiting = {absl::Seconds(2), 1,
+  const server::TransferWait waiting = {absl::Seconds(2), 1,
                                    absl::UnavailableError("refused")};
   EXPECT_EQ(
       DescribeWaiting(waiting, Routes("127.0.0.1:7401"), absl::Minutes(1)),
@@ -35,7 +35,7 @@ TEST(ServerWaitTest, NamesTheServerTheBoundAndHowToEndIt) {
 }
 
 TEST(ServerWaitTest, TellsOneThatIsAwayFromOneThatIsSilent) {
-  const server::Waiting silent = {absl::Seconds(2), 1, absl::OkStatus()};
+  const server::TransferWait silent = {absl::Seconds(2), 1, absl::OkStatus()};
   EXPECT_EQ(DescribeWaiting(silent, Routes(""), absl::Seconds(5)),
             "waiting for server s1, at most 5s: it is away (--patience; Ctrl-C "
             "stops it)");
@@ -49,7 +49,7 @@ TEST(ServerWaitTest, TellsOneThatIsAwayFromOneThatIsSilent) {
 }
 
 TEST(ServerWaitTest, SaysWhyInAPersonsWords) {
-  const server::Waiting waiting = {
+  const server::TransferWait waiting = {
       absl::Seconds(3), 1,
       absl::UnavailableError("shard 1 at s1.svc:7401: DNS resolution failed for "
                              "s1.svc:7401: C-ares status is not ARES_SUCCESS")};

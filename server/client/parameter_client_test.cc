@@ -499,8 +499,8 @@ TEST_F(ParameterClientTest, SaysSoonWhatItWaitsFor) {
     std::stop_source stop;
     CallBounds bounds;
     bounds.stop = stop.get_token();
-    std::vector<Waiting> said;
-    bounds.on_waiting = [&](const Waiting& waiting) {
+    std::vector<TransferWait> said;
+    bounds.on_waiting = [&](const TransferWait& waiting) {
       said.push_back(waiting);
       stop.request_stop();
     };

@@ -30,7 +30,7 @@ ShardRoutes ToRoutes(const Plan& plan) {
 // Idle time before the caller's on_waiting is called.
 inline constexpr absl::Duration kWaitingAfter = absl::Seconds(2);
 
-struct Waiting {
+struct TransferWait {
   absl::Duration span;      // Since payload last moved.
   int32_t shard = 0;        // A shard that is not complete.
   absl::Status last_error;  // Its last stream's; OK: no error.
@@ -46,7 +46,7 @@ struct CallBounds {
   absl::Duration idle_max = absl::InfiniteDuration();
   // Called after no payload has moved for kWaitingAfter, then about once a
   // second, on the caller's thread. May be empty.
-  std::function<void(const Waiting&)> on_waiting = nullptr;
+  std::function<void(const TransferWait&)> on_waiting = nullptr;
   // A push that no shard has seen: its chunks follow the header at once, which
   // saves a round trip. Until the answer comes, blocks that shards have are
   // sent too.

@@ -282,7 +282,7 @@ class FragmentReplay {
     bounds.stop = either.get_token();
     bounds.on_progress = nullptr;  // Each would count its own bytes.
     if (bounds.on_waiting) {
-      bounds.on_waiting = [this](const Waiting& waiting) {
+      bounds.on_waiting = [this](const TransferWait& waiting) {
         MutexLock lock(&waiting_mutex_);
         options_.bounds.on_waiting(waiting);
       };

@@ -174,7 +174,7 @@ TEST_F(FairShareTest, MoreMembersThanPlacesTakeTurns) {
       bool is_refused = false;
       CallBounds bounds;
       bounds.deadline = absl::Now() + kPatience;
-      bounds.on_waiting = [&](const Waiting& waiting) {
+      bounds.on_waiting = [&](const TransferWait& waiting) {
         if (std::exchange(is_refused, true)) return;
         ExpectNoPlace(waiting.last_error);
         if (++refused_count == kLate) all_refused.Notify();

@@ -49,7 +49,7 @@ struct ImportModelOptions {
   // caller's thread. May be empty.
   std::function<void(int64_t, int64_t)> on_progress;
   // CallBounds::on_waiting.
-  std::function<void(const server::Waiting&)> on_waiting;
+  std::function<void(const server::TransferWait&)> on_waiting;
 };
 
 // Pushes the parts of `model` that the shards of `run` lack as version 0.
@@ -80,7 +80,7 @@ struct ExportModelOptions {
   // caller's thread. May be empty.
   std::function<void(int64_t, int64_t)> on_progress;
   // CallBounds::on_waiting.
-  std::function<void(const server::Waiting&)> on_waiting;
+  std::function<void(const server::TransferWait&)> on_waiting;
 };
 
 // Reads the pinned cut from its shards and writes it as a model directory

@@ -18,7 +18,7 @@ namespace {
 // Logs that nothing of a transfer moves, at growing intervals. A push whose payload is sent
 // waits for servers, and at durability `island` for a commit, as it should: of
 // those only errors are logged.
-std::function<void(const server::Waiting&)> LogWaiting(const Action& action) {
+std::function<void(const server::TransferWait&)> LogWaiting(const Action& action) {
   const bool is_push = action.kind == ActionKind::kPush;
   const std::string what = action.kind == ActionKind::kEvaluate
                                ? "a pull for the evaluation"
@@ -26,7 +26,7 @@ std::function<void(const server::Waiting&)> LogWaiting(const Action& action) {
                                               " of fragment ", action.fragment);
   return
       [is_push, what,
-       notice = rpc::WaitNotice()](const server::Waiting& waiting) mutable {
+       notice = rpc::WaitNotice()](const server::TransferWait& waiting) mutable {
         if (is_push && waiting.last_error.ok()) return;
         if (!notice.IsDue(waiting.span)) return;
         // The error names the address.

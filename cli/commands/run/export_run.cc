@@ -98,7 +98,7 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
   worker::ExportModelOptions export_options = MakeModelOptions(options);
   export_options.idle_max = options.patience;
   export_options.stop = options.stop;
-  export_options.on_waiting = [&](const server::Waiting& waiting) {
+  export_options.on_waiting = [&](const server::TransferWait& waiting) {
     wait.OnWaiting(waiting);
   };
   export_options.on_progress = [&](int64_t done, int64_t total) {

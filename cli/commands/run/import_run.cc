@@ -249,7 +249,7 @@ absl::StatusOr<Imported> ImportRun(const Context& context,
     if (!options.on_progress) return;
     options.on_progress(line.At(done, total, follower.reason()));
   };
-  import_options.on_waiting = [&](const server::Waiting& waiting) {
+  import_options.on_waiting = [&](const server::TransferWait& waiting) {
     if (!options.on_notice || !notice.IsDue(waiting.span)) return;
     options.on_notice(
         DescribeWaiting(waiting, follower.routes(), options.patience));
