@@ -37,7 +37,7 @@ const storage::v1::PinSet* RunMachine::FindMirrorDue() const {
   const storage::v1::PinSet* newest = nullptr;
   for (const auto& [pin_id, pin_state] : state_.pins()) {
     const v1::Pin& pin = pin_state.pin_set().pin();
-    if (!pin.checkpoint() || pin.has_mirror() ||
+    if (!pin.checkpoint() || IsMirrored(pin) ||
         !pin_state.pin_set().has_point() ||
         (newest != nullptr && pin.commit_seq() < newest->pin().commit_seq())) {
       continue;
@@ -64,6 +64,7 @@ std::optional<MirrorWork> RunMachine::FindMirrorWork() const {
   manifest.set_run_epoch(state_.run_epoch());
   *manifest.mutable_spec() = state_.spec();
   *manifest.mutable_pin() = due->pin();
+  manifest.mutable_pin()->clear_mirror();
   *manifest.mutable_point() = due->point();
   for (const Member& member : state_.members()) {
     storage::v1::MemberSnapshot& added = *manifest.add_members();
@@ -93,9 +94,12 @@ std::optional<MirrorWork> RunMachine::FindMirrorWork() const {
   for (const auto& [pin_id, pin_state] : state_.pins()) {
     const v1::Pin& pin = pin_state.pin_set().pin();
     if (!pin.checkpoint()) continue;
-    work.kept.emplace_back(
-        pin.has_mirror() ? pin.mirror().run_epoch() : state_.run_epoch(),
-        pin.commit_seq());
+    if (pin.has_mirror() && pin.pin_id() != due->pin().pin_id()) {
+      work.kept.emplace_back(pin.mirror().run_epoch(), pin.commit_seq());
+    }
+    if (!IsMirrored(pin)) {
+      work.kept.emplace_back(state_.run_epoch(), pin.commit_seq());
+    }
   }
   return work;
 }
@@ -112,13 +116,14 @@ absl::Status RunMachine::Take(const event::MirrorEnded& ended,
   const auto pin = state_.pins().find(ended.pin_id);
   if (pin == state_.pins().end() ||
       pin->second.pin_set().pin().commit_seq() != ended.commit_seq ||
-      pin->second.pin_set().pin().has_mirror()) {
+      IsMirrored(pin->second.pin_set().pin())) {
     return absl::OkStatus();
   }
   storage::v1::Record record;
   *record.mutable_pin_set() = pin->second.pin_set();
   v1::PinMirror& mirror =
       *record.mutable_pin_set()->mutable_pin()->mutable_mirror();
+  mirror.Clear();
   mirror.set_run_epoch(ended.run_epoch);
   *mirror.mutable_create_time() = ToProto(now_);
   Emit(std::move(record));

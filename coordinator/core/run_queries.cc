@@ -176,7 +176,7 @@ v1::RunMirror BuildMirror(const RunMachine& machine,
   v1::RunMirror mirror;
   for (const auto& [pin_id, pin_state] : state.pins()) {
     const v1::Pin& pin = pin_state.pin_set().pin();
-    if (!pin.has_mirror() || pin.commit_seq() <= mirror.commit_seq()) continue;
+    if (!IsMirrored(pin) || pin.commit_seq() <= mirror.commit_seq()) continue;
     mirror.set_commit_seq(pin.commit_seq());
     *mirror.mutable_last_success_time() = pin.mirror().create_time();
   }

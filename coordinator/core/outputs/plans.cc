@@ -254,8 +254,10 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
       *plan.add_seals() = fragment.sealed.seal();
     }
   }
-  for (const auto& [pin_id, pin] : state.pins()) {
-    *plan.add_pins() = pin.pin_set().pin();
+  for (const auto& [pin_id, state_of_pin] : state.pins()) {
+    v1::Pin& pin = *plan.add_pins();
+    pin = state_of_pin.pin_set().pin();
+    if (pin.mirror().must_repeat()) pin.clear_mirror();
   }
   std::sort(plan.mutable_pins()->begin(), plan.mutable_pins()->end(),
             [](const v1::Pin& a, const v1::Pin& b) {

@@ -452,7 +452,9 @@ absl::Status RunState::ApplyRestored(const storage::v1::RunRestored& body,
   }
   // The newest checkpoint goes to the mirror again, under the new epoch.
   // Without that, the newest one there would be of the past that ends now.
-  if (newest != nullptr) newest->clear_mirror();
+  if (newest != nullptr && newest->has_mirror()) {
+    newest->mutable_mirror()->set_must_repeat(true);
+  }
   DropSuperseded();
   return absl::OkStatus();
 }

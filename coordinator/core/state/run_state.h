@@ -74,6 +74,11 @@ struct StepNorm {
 
 storage::v1::MemberSnapshot ToSnapshot(const Member& member);
 
+// True if the mirror has the checkpoint under the run_epoch of its past.
+inline bool IsMirrored(const v1::Pin& pin) {
+  return pin.has_mirror() && !pin.mirror().must_repeat();
+}
+
 // One fragment. Its round makes version `newest.version() + 1`.
 struct FragmentState {
   v1::FragmentVersion newest;
