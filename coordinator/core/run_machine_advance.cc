@@ -139,6 +139,10 @@ void RunMachine::AdvanceStart() {
     Emit(std::move(record));
     reasons_.push_back(
         absl::StrCat("its shards are placed on ", needed, " servers"));
+    if (!state_.started()) return;
+    // It continues from a checkpoint: the shards go to that cut.
+    Emit(MakeStateRecord(v1::RUN_STATE_ACTIVE, ""));
+    reasons_.push_back("continues from a checkpoint in the mirror");
     return;
   }
   const auto fragment_count = static_cast<int32_t>(state_.fragments().size());

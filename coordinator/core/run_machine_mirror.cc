@@ -66,6 +66,9 @@ std::optional<MirrorWork> RunMachine::FindMirrorWork() const {
   *manifest.mutable_pin() = due->pin();
   manifest.mutable_pin()->clear_mirror();
   *manifest.mutable_point() = due->point();
+  *manifest.mutable_started()->mutable_version0() = state_.version0();
+  *manifest.mutable_started()->mutable_version0_norms() =
+      state_.version0_norms();
   for (const Member& member : state_.members()) {
     storage::v1::MemberSnapshot& added = *manifest.add_members();
     added = ToSnapshot(member);

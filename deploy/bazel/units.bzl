@@ -621,13 +621,14 @@ UNITS = {
     "coordinator/core/state": {
         "guard": "//proto:coordinator_records_proto",
         "guard_test": ":guard",
+        "mirrored_run": "//base/layout //base/layout:ids //base/random_id //base/status //base/time:proto_time //proto:coordinator_records_proto //proto:mirror_manifest_proto",
         "observations": "//base/layout:trainer_metrics //proto:island_service_proto //proto:run_proto //proto:server_service_proto :phase_table",
         "outcome_table": "//proto:coordinator_records_proto //proto:plan_proto",
         "past": "//proto:run_proto",
         "past_test": ":past",
         "phase_table": "//base/time:proto_time //proto:island_service_proto",
         "phase_table_test": "//base/time:proto_time :phase_table",
-        "run_state": "//base/layout //base/layout:schedule //base/status //base/time:proto_time //coordinator/core/verdict:verdict_rule //proto:coordinator_records_proto //proto:plan_proto //proto:run_proto //proto:training_state_service_proto :guard :outcome_table :past",
+        "run_state": "//base/layout //base/layout:schedule //base/status //base/time:proto_time //coordinator/core/verdict:verdict_rule //proto:coordinator_records_proto //proto:plan_proto //proto:run_proto //proto:training_state_service_proto :guard :mirrored_run :outcome_table :past",
         "run_state_test": "//coordinator/core/testing:run_simulation //coordinator/core:coordinator :run_state",
     },
     "coordinator/core/testing": {

@@ -13,6 +13,7 @@
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "coordinator/core/state/guard.h"
+#include "coordinator/core/state/mirrored_run.h"
 
 namespace atl::coordinator {
 namespace {
@@ -158,6 +159,9 @@ int64_t RunState::DataPosition(int32_t data_shard, int32_t slot) const {
 
 absl::Status RunState::ApplyCreated(const storage::v1::RunCreated& body,
                                     absl::Time time) {
+  if (body.has_mirrored()) {
+    return Restore(MakeRunSnapshot(body, time), revision_);
+  }
   absl::StatusOr<RunLayout> layout = RunLayout::Create(body.spec().layout());
   if (!layout.ok()) return Misfit(layout.status().message());
   layout_ = std::make_shared<const RunLayout>(*std::move(layout));

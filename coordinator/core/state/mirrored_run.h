@@ -1,0 +1,36 @@
+// Runs that continue from a checkpoint in the mirror because their own records
+// are lost. Pure. Thread-safe.
+
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "atoll/storage/v1/coordinator_records.pb.h"
+#include "atoll/storage/v1/mirror_manifest.pb.h"
+
+namespace atl::coordinator {
+
+// Lost records may have gone further than a copy of them says. Numbers that
+// never repeat continue so far above the copy's that no lost record had them.
+inline constexpr int64_t kEpochJump = 1000;
+inline constexpr int64_t kSeqJump = 1'000'000'000;
+
+// The next multiple of kSeqJump: the first commit_seq, or number of a batch,
+// after a loss.
+inline int64_t JumpSeq(int64_t seq) { return (seq / kSeqJump + 1) * kSeqJump; }
+
+// The first record of the run of `manifest`, which is restored to the manifest's
+// cut. Its parts are not looked at.
+//
+// INVALID_ARGUMENT: the manifest lacks what a run needs, or contradicts itself;
+// the message says what.
+absl::StatusOr<storage::v1::RunCreated> ContinueRun(
+    const storage::v1::MirrorManifest& manifest, absl::Time now);
+
+// The state that a record with `mirrored`, written at `time`, begins with.
+storage::v1::RunSnapshot MakeRunSnapshot(
+    const storage::v1::RunCreated& created, absl::Time time);
+
+}  // namespace atl::coordinator
