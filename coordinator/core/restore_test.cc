@@ -392,6 +392,21 @@ TEST_F(RestoreTest, AnIslandWithAnOlderCutIsNotReady) {
   EXPECT_EQ(FindState("i0"), v1::ISLAND_STATE_READY);
 }
 
+// The simulation checks that no timer of the past is left.
+TEST_F(RestoreTest, ARoundKeepsItsDeadlineWhileAShardHasNotReportedAgain) {
+  v1::RunSpec spec = Checkpointed(ElasticSpec());
+  spec.mutable_schedule()->mutable_round_deadline()->set_seconds(4);
+  Start(spec);
+  Commit(3);
+  Restore("round-2");
+  ReturnAll();
+  ASSERT_EQ(run_->fragment(0).phase, RoundPhase::kOpen);
+  run_->RestartServer(1);
+  run_->Pass(absl::Seconds(10));
+  run_->Settle();
+  EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
+}
+
 TEST_F(RestoreTest, ARestoredIslandNeverReusesASeq) {
   Start(Checkpointed(SimpleSpec()));
   Commit(3);

@@ -248,15 +248,6 @@ void RunMachine::AdvanceSealed() {
 }
 
 void RunMachine::AdvanceOpen() {
-  if (state_.just_restored()) {
-    for (size_t shard = 0; shard < observed_.shards.size(); ++shard) {
-      if (observed_.shards[shard].reported) continue;
-      return Wait(absl::StrCat(
-          "was restored to ", state_.restores().back().pin_id(),
-          "; waits for shard ", shard, " on ", state_.server_ids()[shard],
-          " to go back to it"));
-    }
-  }
   const bool is_async = IsAsync(state_.spec().schedule());
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase != RoundPhase::kOpen) continue;
@@ -271,6 +262,15 @@ void RunMachine::AdvanceOpen() {
     }
     EmitAll(std::move(decision));
     if (state_.state() != v1::RUN_STATE_ACTIVE) return;
+  }
+  if (state_.just_restored()) {
+    for (size_t shard = 0; shard < observed_.shards.size(); ++shard) {
+      if (observed_.shards[shard].reported) continue;
+      return Wait(absl::StrCat(
+          "was restored to ", state_.restores().back().pin_id(),
+          "; waits for shard ", shard, " on ", state_.server_ids()[shard],
+          " to go back to it"));
+    }
   }
   Decision decision = is_async ? DecideAsyncOpen(state_, observed_, due_)
                                : DecideOpen(state_, observed_, due_);

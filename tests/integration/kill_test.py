@@ -149,7 +149,8 @@ class SpecialKillTest(cluster_module.IntegrationTest):
                 grpc.StatusCode.ABORTED))
             return None
 
-    def expected(self, *changes, members=slice(None), island_count=3):
+    def expected(self, *changes, members=slice(None), island_count=3,
+                 round_count=2):
         cluster = self.new_cluster("undisturbed")
         everyone = toy.start(cluster, *changes, island_count=island_count)
         for member in everyone:
@@ -158,7 +159,7 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         for member in everyone:
             if member not in taking_part:
                 member.leave()
-        return toy.play(cluster, taking_part, cases.seed(), 2)
+        return toy.play(cluster, taking_part, cases.seed(), round_count)
 
     def refuse(self):
         expected = self.expected(toy.TRIO, members=slice(1, None))
@@ -289,8 +290,9 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         after = mirror.stamps(cluster)
         for name in stamps.keys() & after.keys():
             self.assertEqual(after[name], stamps[name], name)
-        self.assertEqual(cluster.parameters_sha256(),
-                         self.expected(changes, island_count=2))
+        self.assertEqual(
+            cluster.parameters_sha256(),
+            self.expected(changes, island_count=2, round_count=4))
 
     def keep(self):
         changes = {"schedule": {"round_count": 2}}
