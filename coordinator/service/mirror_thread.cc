@@ -1,11 +1,14 @@
 #include "coordinator/service/mirror_thread.h"
 
 #include <future>
+#include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
+#include "base/mirror/cluster_object.h"
 #include "base/mirror/mirror_manifest.h"
 #include "base/mirror/mirror_names.h"
 #include "base/mirror/mirror_writer.h"
@@ -15,6 +18,7 @@
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
+#include "google/protobuf/util/message_differencer.h"
 
 namespace atl::coordinator {
 namespace {
@@ -31,6 +35,15 @@ absl::StatusOr<Result> Call(
                       answer->set_value(std::move(decided));
                     });
   return result.get();
+}
+
+// True if two cluster objects differ at most in their place and time.
+bool AreSame(storage::v1::ClusterObject a, storage::v1::ClusterObject b) {
+  for (storage::v1::ClusterObject* const object : {&a, &b}) {
+    object->clear_log_index();
+    object->clear_create_time();
+  }
+  return google::protobuf::util::MessageDifferencer::Equals(a, b);
 }
 
 }  // namespace
@@ -61,7 +74,16 @@ void MirrorThread::Stop() {
 
 bool MirrorThread::AwaitNotice() {
   MutexLock lock(&mutex_);
-  while (!has_notice_ && !is_stopping_) changed_.Wait(&mutex_);
+  while (!has_notice_ && !is_stopping_) {
+    const absl::Duration left = cluster_time_ - SystemClock().Now();
+    if (is_cluster_due_ && left <= absl::ZeroDuration()) break;
+    if (is_cluster_due_) {
+      changed_.WaitWithTimeout(&mutex_, left);
+    } else {
+      changed_.Wait(&mutex_);
+    }
+  }
+  is_cluster_due_ |= has_notice_;
   has_notice_ = false;
   return !is_stopping_;
 }
@@ -76,6 +98,8 @@ void MirrorThread::AwaitRetry() {
 void MirrorThread::Run(EventLoop& loop) {
   LogPace pace;
   while (AwaitNotice()) {
+    UpdateCluster(loop);
+    if (is_stopping_) return;
     const absl::StatusOr<std::vector<MirrorWork>> works = Ask(loop);
     absl::Status failure = works.status();
     for (size_t i = 0; works.ok() && i < works->size(); ++i) {
@@ -104,6 +128,51 @@ absl::StatusOr<std::vector<MirrorWork>> MirrorThread::Ask(EventLoop& loop) {
       loop, [](Coordinator& coordinator, absl::Time now) {
         return coordinator.ListMirrorWork();
       });
+}
+
+void MirrorThread::UpdateCluster(EventLoop& loop) {
+  if (!is_cluster_due_ || SystemClock().Now() < cluster_time_) return;
+  const absl::Status status = WriteClusterIfChanged(loop);
+  is_cluster_due_ = !status.ok();
+  cluster_time_ = SystemClock().Now() + (status.ok() ? options_.cluster_period
+                                                     : options_.retry_delay);
+  if (!status.ok() && !is_stopping_ && status.code() != cluster_failure_) {
+    LOG(WARNING) << "the cluster object in the mirror is not the newest: "
+                 << status;
+  }
+  cluster_failure_ = status.code();
+}
+
+absl::Status MirrorThread::WriteClusterIfChanged(EventLoop& loop) {
+  ASSIGN_OR_RETURN(
+      std::optional<storage::v1::ClusterObject> object,
+      Call<std::optional<storage::v1::ClusterObject>>(
+          loop,
+          [](Coordinator& coordinator,
+             absl::Time now) -> std::optional<storage::v1::ClusterObject> {
+            if (!coordinator.CheckWritable().ok()) return std::nullopt;
+            return coordinator.DescribeForMirror();
+          }));
+  if (!object.has_value() || AreSame(*object, written_)) {
+    return absl::OkStatus();
+  }
+  *object->mutable_create_time() = ToProto(SystemClock().Now());
+  RETURN_IF_ERROR(WriteCluster(*object));
+  written_ = *std::move(object);
+  return absl::OkStatus();
+}
+
+absl::Status MirrorThread::WriteCluster(
+    const storage::v1::ClusterObject& object) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> store,
+                   options_.open(waiting_));
+  RETURN_IF_ERROR(CheckOnce(*store));
+  failpoint::Hit("coordinator.cluster_object.before");
+  RETURN_IF_ERROR(mirror::WriteCluster(*store, object));
+  failpoint::Hit("coordinator.cluster_object.after");
+  return mirror::CollectClusters(*store,
+                                 {object.cluster_id(), object.log_index()})
+      .status();
 }
 
 absl::Status MirrorThread::Tell(EventLoop& loop, const MirrorWork& work,

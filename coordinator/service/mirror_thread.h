@@ -1,6 +1,7 @@
 // Completes runs' checkpoints in the mirror, in a thread of its own: writes the
 // manifests that the core says are due, and removes checkpoints that runs no
-// longer keep. The event loop never waits for the mirror.
+// longer keep. Writes the cluster object each time its content has changed. The
+// event loop never waits for the mirror.
 //
 // Thread-safe.
 
@@ -17,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "atoll/storage/v1/cluster_object.pb.h"
 #include "base/mirror/open_mirror.h"
 #include "base/object_store/object_store.h"
 #include "base/object_store/retrier.h"
@@ -31,8 +33,11 @@ class MirrorThread {
  public:
   struct Options {
     mirror::MirrorOpener open;
-    // From a failure to the next attempt of any run.
+    // From a failure to the next attempt of any run, or of the cluster object.
     absl::Duration retry_delay = absl::Minutes(1);
+    // Shortest time between two cluster objects: what changes meanwhile is
+    // written once.
+    absl::Duration cluster_period = absl::Seconds(1);
     Waiting waiting;  // Without `cancelled`.
   };
 
@@ -49,13 +54,18 @@ class MirrorThread {
  private:
   void Run(EventLoop& loop);
   absl::StatusOr<std::vector<MirrorWork>> Ask(EventLoop& loop);
+  // Writes the cluster object if it is due; logs another kind of failure.
+  void UpdateCluster(EventLoop& loop);
+  // OK also if its content has not changed, or the coordinator only reads.
+  absl::Status WriteClusterIfChanged(EventLoop& loop);
+  absl::Status WriteCluster(const storage::v1::ClusterObject& object);
   // Tells the core, durably, how an attempt ended.
   absl::Status Tell(EventLoop& loop, const MirrorWork& work,
                     const absl::Status& result);
   absl::Status Complete(const MirrorWork& work);
   // Proves once that no write of this store replaces a manifest.
   absl::Status CheckOnce(ObjectStore& store);
-  // Waits for Notify or Stop; false: for Stop.
+  // Waits for Notify, Stop or the cluster object's time; false: for Stop.
   bool AwaitNotice();
   // Waits for Stop, at most retry_delay.
   void AwaitRetry();
@@ -63,7 +73,15 @@ class MirrorThread {
   const Options options_;
   std::atomic<bool> is_stopping_{false};
   Waiting waiting_;
-  bool is_checked_ = false;  // CheckOnce has succeeded; the thread's.
+
+  // --- The thread's ----------------------------------------------------------
+  bool is_checked_ = false;  // CheckOnce has succeeded.
+  storage::v1::ClusterObject written_;  // The newest one; empty: none was.
+  bool is_cluster_due_ = false;         // Its content may have changed.
+  // The earliest time of the next attempt to write it.
+  absl::Time cluster_time_ = absl::InfinitePast();
+  // Of the newest attempt.
+  absl::StatusCode cluster_failure_ = absl::StatusCode::kOk;
 
   Mutex mutex_;
   CondVar changed_;
