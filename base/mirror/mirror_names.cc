@@ -12,6 +12,8 @@ namespace atl::mirror {
 namespace {
 
 constexpr char kManifest[] = "manifest.json";
+constexpr absl::string_view kClusters = "cluster/";
+constexpr absl::string_view kJson = ".json";
 
 // The place in a name with four parts.
 std::optional<CheckpointPlace> ParsePlace(
@@ -70,6 +72,32 @@ std::optional<CheckpointPlace> ParsePartName(absl::string_view name) {
       PartName(*place, shard, fragment, words[4]) != name) {
     return std::nullopt;
   }
+  return place;
+}
+
+absl::string_view ClustersPrefix() { return kClusters; }
+
+std::string ClusterPrefix(absl::string_view cluster_id) {
+  return absl::StrCat(kClusters, cluster_id, "/");
+}
+
+std::string ClusterName(const ClusterPlace& place) {
+  return absl::StrCat(ClusterPrefix(place.cluster_id),
+                      absl::Dec(place.log_index, absl::kZeroPad20), kJson);
+}
+
+std::optional<ClusterPlace> ParseClusterName(absl::string_view name) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(name, '/');
+  ClusterPlace place;
+  if (parts.size() != 3 || !IsRandomId(parts[1]) ||
+      !absl::SimpleAtoi(absl::StripSuffix(parts[2], kJson),
+                        &place.log_index) ||
+      place.log_index < 1) {
+    return std::nullopt;
+  }
+  place.cluster_id = std::string(parts[1]);
+  // Only the one spelling of a number.
+  if (ClusterName(place) != name) return std::nullopt;
   return place;
 }
 

@@ -36,4 +36,21 @@ std::string PartName(const CheckpointPlace& place, int32_t shard,
 // The checkpoint of a part. nullopt: `name` is no part's.
 std::optional<CheckpointPlace> ParsePartName(absl::string_view name);
 
+// A cluster object's place.
+struct ClusterPlace {
+  std::string cluster_id;  // As RandomId.
+  int64_t log_index = 0;   // ClusterObject.log_index, >= 1.
+
+  friend auto operator<=>(const ClusterPlace&, const ClusterPlace&) = default;
+};
+
+// The prefix of the names of all cluster objects.
+absl::string_view ClustersPrefix();
+// The prefix of those of one cluster.
+std::string ClusterPrefix(absl::string_view cluster_id);
+// "cluster/CLUSTER_ID/INDEX.json". Names of a cluster sort by log_index.
+std::string ClusterName(const ClusterPlace& place);
+// nullopt: `name` is no cluster object's.
+std::optional<ClusterPlace> ParseClusterName(absl::string_view name);
+
 }  // namespace atl::mirror

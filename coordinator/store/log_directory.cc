@@ -20,7 +20,7 @@ constexpr int kNearbyMax = 1000;
 bool IsOfInterruptedMaking(const std::string& name) {
   for (const char* const ours :
        {"lock", "mark", "LOCK", "IDENTITY", "MANIFEST-000001", "000000.dbtmp",
-        "000001.dbtmp"}) {
+        "000001.dbtmp", kSecretExportedName}) {
     if (name == ours) return true;
   }
   return false;

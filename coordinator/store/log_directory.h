@@ -10,6 +10,10 @@
 
 namespace atl::coordinator {
 
+// The file in a data directory that says that an operator has a copy of the
+// log's secret.
+inline constexpr char kSecretExportedName[] = "secret-exported";
+
 // OK if a log may be made in `directory`: it is missing or empty, or holds a
 // database (whose rows then decide), or what an interrupted attempt left.
 // "lost+found" and directories without files do not count.

@@ -51,7 +51,8 @@ TEST_F(LogDirectoryTest, NeitherEmptyDirectoriesNorLostAndFoundCount) {
 
 TEST_F(LogDirectoryTest, WhatAnInterruptedAttemptLeftIsFree) {
   for (const char* const name :
-       {"c/lock", "c/LOCK", "c/IDENTITY", "c/MANIFEST-000001"}) {
+       {"c/lock", "c/LOCK", "c/IDENTITY", "c/MANIFEST-000001",
+        "c/secret-exported"}) {
     Write(name);
   }
   EXPECT_TRUE(CheckFreeForLog(directory_).ok());

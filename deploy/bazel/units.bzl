@@ -126,6 +126,7 @@ UNITS = {
         "process_metrics_test": "//base/metrics",
     },
     "base/mirror": {
+        "cluster_object": "//base/layout:ids //base/object_store //base/random_id //base/status //proto:cluster_object_proto :mirror_names @protobuf",
         "mirror_manifest": "//base/layout //base/layout:ids //base/status //proto:mirror_manifest_proto :mirror_names :part_format @protobuf",
         "mirror_names": "//base/random_id",
         "mirror_names_test": ":mirror_names",
@@ -672,6 +673,7 @@ UNITS = {
         "latest_writer_test": "//base/rpc:listener //coordinator/client:plan_parts //coordinator/client:plan_position //coordinator/client:server_control_client //proto:server_service_grpc :latest_writer",
         "listeners": "//base/metrics //base/rpc/certificates:public_key //base/rpc/certificates:tls //base/rpc:listener //base/status //base/sync:mutex :data_url_signer :event_loop :services @grpc//:grpc++",
         "listeners_test": "//base/host_port //base/net:port_watch //base/rpc/testing:health //base/time:clock //coordinator/store/testing:memory_store //proto:island_service_grpc //proto:run_service_grpc //proto:server_service_grpc //proto:training_state_service_grpc :event_loop :listeners @grpc//:grpc++",
+        "log_secret": "//base/io //base/io:unique_fd //base/status //coordinator/store //coordinator/store:log_directory //coordinator/store:rocksdb_store",
         "mirror_thread": "//base/failpoint //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:mirror_writer //base/mirror:open_mirror //base/object_store //base/object_store:retrier //base/obs:log //base/obs:log_pace //base/random_id //base/status //base/sync:mutex //base/time:clock //base/time:proto_time //coordinator/core:run_machine :event_loop",
         "run_event_writer": "//base/rpc:call //base/status //base/status:refusal //base/sync:mutex //coordinator/core/outputs:run_events //coordinator/store //proto:training_state_service_proto @grpc//:grpc++",
         "services": "//base/obs:version //base/random_id //base/status //base/status:refusal //base/time:proto_time //coordinator/client:plan_parts //coordinator/core/outputs:plans //coordinator/core/outputs:round_phases //coordinator/core:run_queries //proto:enrolment_service_grpc //proto:island_service_grpc //proto:run_service_grpc //proto:server_service_grpc //proto:training_state_service_grpc :answer :data_url_signer :event_loop :latest_writer :run_event_writer @grpc//:grpc++ @openssl//:crypto",
