@@ -6,8 +6,9 @@
 // environment (AWS_*) it signs URLs of runs' data for islands.
 //
 // `atoll-coordinator init` makes the state of a new cluster, once. A start on a
-// directory without it ends with 9. `atoll-coordinator restore` makes one that
-// takes the place of a lost one.
+// directory without it ends with 9. `atoll-coordinator secret` prints the log's
+// secret, and `atoll-coordinator restore` makes a log that takes the place of a
+// lost one.
 //
 // SIGTERM, SIGINT and SIGHUP (base/obs/signals.h) drain it: it says that it is
 // not ready, refuses further calls, decides and syncs those that it has
@@ -53,6 +54,7 @@
 #include "coordinator/service/event_loop.h"
 #include "coordinator/service/init_log.h"
 #include "coordinator/service/listeners.h"
+#include "coordinator/service/log_secret.h"
 #include "coordinator/service/mirror_thread.h"
 #include "coordinator/service/restore_log.h"
 #include "coordinator/store/rocksdb_store.h"
@@ -163,6 +165,7 @@ absl::Status Serve(const Flags& flags, StopSignals& signals) {
         return GetVariable(name);
       });
   listeners_spec.data_url_signer = signer.get();
+  listeners_spec.data_dir = flags.data_dir;
   ASSIGN_OR_RETURN(const std::unique_ptr<Listeners> listeners,
                    Listeners::Start(*loop, listeners_spec));
   const absl::Cleanup forget = [&health] { health.SetListeners(nullptr); };
@@ -227,6 +230,21 @@ absl::Status Init(const InitSpec& spec) {
                  directory, result.cluster_id.c_str(), spec.cluster_id.c_str());
   }
   return told;
+}
+
+absl::Status ExportSecret(const std::string& data_dir,
+                          const std::string& output) {
+  RETURN_IF_ERROR(SetMinimumLogSeverity("error"));
+  ASSIGN_OR_RETURN(const std::string secret, ReadLogSecret(data_dir));
+  if (output.empty()) {
+    std::printf("%s\n", secret.c_str());
+    RETURN_IF_ERROR(FlushOutput());
+  } else {
+    RETURN_IF_ERROR(Annotate(WriteSecretFile(output, secret), "--output"));
+  }
+  return Annotate(MarkSecretExported(data_dir),
+                  "the secret was given, but `atoll doctor --operator` still "
+                  "warns");
 }
 
 absl::Status Restore(RestoreSpec spec, const Flags& flags) {
@@ -329,11 +347,30 @@ int main(int argc, char** argv) {
   init_command.AddFlag("--if-empty", init.if_empty,
                        "Succeed and change nothing if there is a log, also "
                        "of another cluster");
+  init_command.Add("--secret-file", init.secret_file,
+                   "New file for the log's secret, mode 0600: keep it where "
+                   "the CA is");
   init_command.Footer(
       "It ends with 9 if the directory has a log, or holds other files.\n"
       "Example, and then the start:\n"
       "  atoll-coordinator init --data-dir /var/lib/atoll/c\n"
       "  atoll-coordinator --data-dir /var/lib/atoll/c");
+  std::string secret_dir;
+  std::string secret_output;
+  atl::flags::Command& secret_command = app.AddCommand(
+      "secret", "Print the secret of a log, for a restore if it is lost");
+  secret_command
+      .Add("--data-dir", secret_dir, "Directory of the coordinator's state")
+      .Required();
+  secret_command.Add("--output", secret_output,
+                     "New file for the secret, mode 0600, instead");
+  secret_command.Footer(
+      "Keep it where the CA is, not on the coordinator's disk. Whoever has it\n"
+      "and the coordinator's certificate can take the cluster's place. The\n"
+      "command works while the coordinator runs.\n"
+      "Example:\n"
+      "  atoll-coordinator secret --data-dir /var/lib/atoll/c \\\n"
+      "    --output ca/log.secret");
   atl::coordinator::RestoreSpec restore;
   atl::flags::Command& restore_command = app.AddCommand(
       "restore", "Make a log that takes the place of a lost one");
@@ -378,6 +415,10 @@ int main(int argc, char** argv) {
   app.AddVersion();
   if (const std::optional<int> end = app.ParseOrEnd(argc, argv)) {
     return *end;
+  }
+  if (secret_command.IsChosen()) {
+    return atl::EndProgram(
+        app.name(), atl::coordinator::ExportSecret(secret_dir, secret_output));
   }
   if (restore_command.IsChosen()) {
     return atl::EndProgram(app.name(),

@@ -149,14 +149,12 @@ bool Continues(const ClusterObject& object, const ClusterObject& found) {
          found.log_index() < starts.begin()->log_index();
 }
 
-absl::Status OldCopy(ObjectStore& store, const ClusterPlace& found,
-                     const ClusterObject& object) {
+absl::Status OldCopy(ObjectStore& store, const ClusterPlace& found) {
   return absl::FailedPreconditionError(absl::StrCat(
       store.GetUrl(ClusterName(found)),
-      " is of a log that has batches which this coordinator's, with ",
-      object.log_index(),
-      ", lacks: it is an older copy, or another coordinator of the cluster "
-      "runs; it writes nothing about the cluster"));
+      " is of a log that has batches which this coordinator's log lacks: this "
+      "one is an older copy, or another coordinator of the cluster runs; it "
+      "writes nothing about the cluster"));
 }
 
 }  // namespace
@@ -212,13 +210,13 @@ absl::Status WriteCluster(ObjectStore& store, const ClusterObject& object) {
   RETURN_IF_ERROR(listed.status());
   const std::vector<ClusterPlace>& places = *listed;
   if (!places.empty() && places.back() > own) {
-    return OldCopy(store, places.back(), object);
+    return OldCopy(store, places.back());
   }
   for (auto place = places.rbegin(); place != places.rend(); ++place) {
     const absl::StatusOr<ClusterObject> found = Read(store, *place);
     if (IsUnusable(found.status())) continue;
     RETURN_IF_ERROR(found.status());
-    if (!Continues(object, *found)) return OldCopy(store, *place, object);
+    if (!Continues(object, *found)) return OldCopy(store, *place);
     break;
   }
   const absl::Status status = PutObject(store, ClusterName(own),
@@ -229,7 +227,7 @@ absl::Status WriteCluster(ObjectStore& store, const ClusterObject& object) {
   if (google::protobuf::util::MessageDifferencer::Equals(found, object)) {
     return absl::OkStatus();
   }
-  return OldCopy(store, own, object);
+  return OldCopy(store, own);
 }
 
 absl::StatusOr<int64_t> CollectClusters(ObjectStore& store,

@@ -487,6 +487,7 @@ Effects Coordinator::TakeEffects(absl::Time now) {
     NoteRecord(entry);
     std::optional<HistoryRow> row = ToHistory(entry);
     if (row.has_value()) effects.batch.history.push_back(*std::move(row));
+    effects.mirror_due |= ChangesClusterObject(entry);
     if (EndsTrimStep(entry.record)) trimmed_runs.insert(entry.run_id);
   }
   audit_rows_.AddTrims(effects.batch);

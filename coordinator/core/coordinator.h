@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "atoll/storage/v1/cluster_object.pb.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/run_service.pb.h"
@@ -69,8 +70,13 @@ struct Effects {
   std::vector<ReportedPhases> phases;  // For the program's metrics.
   std::set<std::string> changed_runs;  // Send the plans of these again.
   bool servers_changed = false;        // Send the plans of all servers.
-  bool mirror_due = false;             // ListMirrorWork may have more.
+  // ListMirrorWork may have more, or DescribeForMirror other content.
+  bool mirror_due = false;
 };
+
+// True if the entry can change what DescribeForMirror returns, besides
+// log_index.
+bool ChangesClusterObject(const LogEntry& entry);
 
 // The calling peer, for the audit log.
 struct Actor {
@@ -241,6 +247,9 @@ class Coordinator : public ServerDirectory {
   // The newest checkpoint of each run that must be completed in the mirror.
   // event::MirrorEnded of its run follows.
   std::vector<MirrorWork> ListMirrorWork() const;
+  // The cluster object of the present state, without create_time. No secret is
+  // in it.
+  storage::v1::ClusterObject DescribeForMirror() const;
 
   const VolatileSeries& series(const std::string& run_id) {
     return series_[run_id];

@@ -350,6 +350,7 @@ void EventLoop::TryToRecover() {
   }
   Publish(all);
   ShowRefusal();
+  if (spec_.on_mirror_due) spec_.on_mirror_due();  // For the new start.
 }
 
 void EventLoop::RunBatch(std::deque<Event> batch) {

@@ -75,8 +75,9 @@ class EventLoop {
     // refusal that callers get: the store takes no records, or the log is an
     // older copy or damaged. OK at first. On the thread, or within Start.
     std::function<void(const absl::Status& refusal)> on_refusal;
-    // Called on the thread, after a durable batch, if checkpoints may be due in
-    // the mirror. Must not block; empty: nothing waits for it.
+    // Called on the thread, after a durable batch, if checkpoints or the cluster
+    // object may be due in the mirror. Must not block; empty: nothing waits for
+    // it.
     std::function<void()> on_mirror_due;
     // Counts the durable batches, and asks the loop for the present values;
     // null: nothing does. Must outlive the loop.

@@ -1,57 +1,58 @@
 #include "coordinator/service/init_log.h"
 
-#include <cstdint>
 #include <memory>
-#include <optional>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/io/posix_file_system.h"
 #include "base/io/private_directory.h"
 #include "base/random_id/random_id.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/coordinator.h"
+#include "coordinator/service/log_secret.h"
 #include "coordinator/store/rocksdb_store.h"
 
 namespace atl::coordinator {
 namespace {
 
-constexpr int64_t kPage = 1024;
-
-// Empty if the log has none.
-absl::StatusOr<std::string> ReadClusterId(const Store& store) {
-  ASSIGN_OR_RETURN(const std::optional<storage::v1::Snapshot> snapshot,
-                   store.ReadSnapshot(""));
-  int64_t revision = 0;
-  if (snapshot.has_value()) {
-    revision = snapshot->revision();
-    for (const auto& start : snapshot->coordinator().starts()) {
-      if (!start.cluster_id().empty()) return start.cluster_id();
+// Writes the secret, unless the file has it already, and notes that there is a
+// copy.
+absl::Status ExportSecret(const InitSpec& spec, const std::string& secret) {
+  absl::Status written = WriteSecretFile(spec.secret_file, secret);
+  if (absl::IsAlreadyExists(written)) {
+    const absl::StatusOr<std::string> found = ReadSecretFile(spec.secret_file);
+    if (!found.ok() || *found != secret) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          spec.secret_file, " exists, and does not hold the secret of the log "
+          "in ", spec.data_dir, ": give another --secret-file"));
     }
+    written = absl::OkStatus();
   }
-  while (true) {
-    ASSIGN_OR_RETURN(const std::vector<storage::v1::Record> records,
-                     store.Scan("", revision, kPage));
-    if (records.empty()) return std::string();
-    for (const storage::v1::Record& record : records) {
-      const std::string& id = record.coordinator_started().cluster_id();
-      if (!id.empty()) return id;
-    }
-    revision = records.back().revision();
-  }
+  RETURN_IF_ERROR(Annotate(written, "--secret-file"));
+  return MarkSecretExported(spec.data_dir);
 }
 
 // The answer of `init` for a directory with a log.
 absl::StatusOr<InitResult> Found(const InitSpec& spec, const Store& store) {
   InitResult result;
-  const absl::StatusOr<std::string> id = ReadClusterId(store);
-  if (id.ok()) result.cluster_id = *id;
-  if (spec.if_empty) return result;
-  return absl::AlreadyExistsError(absl::StrCat(
-      spec.data_dir, " has a log, which stays. It is of cluster\n  ",
-      result.cluster_id.empty() ? "(unknown)" : result.cluster_id,
-      "\nStart it:\n  atoll-coordinator --data-dir ", spec.data_dir));
+  const absl::StatusOr<LogOwner> owner = ReadLogOwner(store);
+  if (owner.ok()) result.cluster_id = owner->cluster_id;
+  if (!spec.if_empty) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        spec.data_dir, " has a log, which stays. It is of cluster\n  ",
+        result.cluster_id.empty() ? "(unknown)" : result.cluster_id,
+        "\nStart it:\n  atoll-coordinator --data-dir ", spec.data_dir,
+        spec.secret_file.empty()
+            ? ""
+            : absl::StrCat("\nWrite its secret:\n  atoll-coordinator secret "
+                           "--data-dir ", spec.data_dir, " --output ",
+                           spec.secret_file)));
+  }
+  if (spec.secret_file.empty()) return result;
+  ASSIGN_OR_RETURN(const std::string secret, ReadLogSecret(spec.data_dir));
+  RETURN_IF_ERROR(ExportSecret(spec, secret));
+  return result;
 }
 
 }  // namespace
@@ -65,6 +66,14 @@ absl::StatusOr<InitResult> InitLog(const InitSpec& spec, const Clock& clock) {
   if (const auto there = RocksDbStore::OpenToRead(spec.data_dir); there.ok()) {
     return Found(spec, **there);
   }
+  if (!spec.secret_file.empty() &&
+      PosixFileSystem().Exists(spec.secret_file)) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        spec.secret_file, " exists, and ", spec.data_dir,
+        " has no log. If it is the secret of a log that is lost, restore that "
+        "log:\n  atoll-coordinator restore --help\nFor a new cluster, give "
+        "another --secret-file."));
+  }
   RETURN_IF_ERROR(Annotate(PrepareDataDirectory(spec.data_dir), "--data-dir"));
   ASSIGN_OR_RETURN(const std::unique_ptr<RocksDbStore> store,
                    RocksDbStore::Create(spec.data_dir));
@@ -73,8 +82,10 @@ absl::StatusOr<InitResult> InitLog(const InitSpec& spec, const Clock& clock) {
   result.made = true;
   result.cluster_id = spec.cluster_id.empty() ? RandomId() : spec.cluster_id;
   Coordinator first{CoordinatorOptions()};
-  first.Start(now, {result.cluster_id, RandomId(), RandomId()}, store->index());
+  const std::string secret = RandomId();
+  first.Start(now, {result.cluster_id, RandomId(), secret}, store->index());
   RETURN_IF_ERROR(store->Append(first.TakeEffects(now).batch));
+  if (!spec.secret_file.empty()) RETURN_IF_ERROR(ExportSecret(spec, secret));
   return result;
 }
 

@@ -19,6 +19,8 @@ struct InitSpec {
   std::string data_dir;
   std::string cluster_id;  // As RandomId has it. Empty: a new one.
   bool if_empty = false;   // A log that is there stays, whatever its cluster.
+  // File that gets the log's secret (log_secret.h); empty: none does.
+  std::string secret_file;
 };
 
 struct InitResult {
@@ -27,13 +29,14 @@ struct InitResult {
   std::string cluster_id;
 };
 
-// Makes a log in `spec.data_dir`. After a crash at any time a second call
-// continues.
+// Makes a log in `spec.data_dir`, then `spec.secret_file`. After a crash at any
+// time a second call continues; if the log was made, one with `if_empty` does.
+// That one also writes the secret of a log that was there before.
 //
 // INVALID_ARGUMENT: cluster_id has another form.
 // ALREADY_EXISTS: there is a log, and not `if_empty`; the message names its
-// cluster.
-// Others: as RocksDbStore::Create.
+// cluster. Or there is a secret_file, and no log, or one with another secret.
+// Others: as RocksDbStore::Create, ReadLogSecret and WriteSecretFile.
 absl::StatusOr<InitResult> InitLog(const InitSpec& spec, const Clock& clock);
 
 }  // namespace atl::coordinator

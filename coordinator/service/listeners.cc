@@ -74,7 +74,7 @@ std::unique_ptr<grpc::Service> MakeService(ServiceKind kind, EventLoop& loop,
     case ServiceKind::kRun:
       return MakeRunService(loop);
     case ServiceKind::kTrainingState:
-      return MakeTrainingStateService(loop);
+      return MakeTrainingStateService(loop, spec.data_dir);
     case ServiceKind::kIsland:
       return MakeIslandService(loop, spec.data_url_signer);
     case ServiceKind::kServer:

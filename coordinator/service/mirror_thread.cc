@@ -1,11 +1,14 @@
 #include "coordinator/service/mirror_thread.h"
 
 #include <future>
+#include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
+#include "base/mirror/cluster_object.h"
 #include "base/mirror/mirror_manifest.h"
 #include "base/mirror/mirror_names.h"
 #include "base/mirror/mirror_writer.h"
@@ -15,6 +18,7 @@
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
+#include "google/protobuf/util/message_differencer.h"
 
 namespace atl::coordinator {
 namespace {
@@ -31,6 +35,15 @@ absl::StatusOr<Result> Call(
                       answer->set_value(std::move(decided));
                     });
   return result.get();
+}
+
+// True if two cluster objects differ at most in their place and time.
+bool AreSame(storage::v1::ClusterObject a, storage::v1::ClusterObject b) {
+  for (storage::v1::ClusterObject* const object : {&a, &b}) {
+    object->clear_log_index();
+    object->clear_create_time();
+  }
+  return google::protobuf::util::MessageDifferencer::Equals(a, b);
 }
 
 }  // namespace
@@ -66,18 +79,25 @@ bool MirrorThread::AwaitNotice() {
   return !is_stopping_;
 }
 
-void MirrorThread::AwaitRetry() {
+void MirrorThread::AwaitStop(absl::Duration duration) {
   MutexLock lock(&mutex_);
-  changed_.AwaitWithTimeout(&mutex_, options_.retry_delay,
+  changed_.AwaitWithTimeout(&mutex_, duration,
                             [this] { return is_stopping_.load(); });
-  has_notice_ = true;
 }
 
 void MirrorThread::Run(EventLoop& loop) {
   LogPace pace;
+  absl::StatusCode cluster_failure = absl::StatusCode::kOk;  // The logged one.
   while (AwaitNotice()) {
+    absl::Status failure = UpdateCluster(loop);
+    if (is_stopping_) return;
+    if (!failure.ok() && failure.code() != cluster_failure) {
+      LOG(WARNING) << "the cluster object in the mirror is not the newest: "
+                   << failure;
+    }
+    cluster_failure = failure.code();
     const absl::StatusOr<std::vector<MirrorWork>> works = Ask(loop);
-    absl::Status failure = works.status();
+    failure.Update(works.status());
     for (size_t i = 0; works.ok() && i < works->size(); ++i) {
       const MirrorWork& work = (*works)[i];
       const absl::Status result = Complete(work);
@@ -95,7 +115,9 @@ void MirrorThread::Run(EventLoop& loop) {
                      << " is not whole in the mirror: " << ended;
       }
     }
-    if (!failure.ok()) AwaitRetry();
+    if (failure.ok()) continue;
+    AwaitStop(options_.retry_delay);
+    Notify();
   }
 }
 
@@ -104,6 +126,39 @@ absl::StatusOr<std::vector<MirrorWork>> MirrorThread::Ask(EventLoop& loop) {
       loop, [](Coordinator& coordinator, absl::Time now) {
         return coordinator.ListMirrorWork();
       });
+}
+
+absl::Status MirrorThread::UpdateCluster(EventLoop& loop) {
+  ASSIGN_OR_RETURN(
+      std::optional<storage::v1::ClusterObject> object,
+      Call<std::optional<storage::v1::ClusterObject>>(
+          loop,
+          [](Coordinator& coordinator,
+             absl::Time now) -> std::optional<storage::v1::ClusterObject> {
+            if (!coordinator.CheckWritable().ok()) return std::nullopt;
+            return coordinator.DescribeForMirror();
+          }));
+  if (!object.has_value() || AreSame(*object, written_)) {
+    return absl::OkStatus();
+  }
+  *object->mutable_create_time() = ToProto(SystemClock().Now());
+  RETURN_IF_ERROR(WriteCluster(*object));
+  written_ = *std::move(object);
+  AwaitStop(options_.cluster_period);
+  return absl::OkStatus();
+}
+
+absl::Status MirrorThread::WriteCluster(
+    const storage::v1::ClusterObject& object) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> store,
+                   options_.open(waiting_));
+  RETURN_IF_ERROR(CheckOnce(*store));
+  failpoint::Hit("coordinator.cluster_object.before");
+  RETURN_IF_ERROR(mirror::WriteCluster(*store, object));
+  failpoint::Hit("coordinator.cluster_object.after");
+  return mirror::CollectClusters(*store,
+                                 {object.cluster_id(), object.log_index()})
+      .status();
 }
 
 absl::Status MirrorThread::Tell(EventLoop& loop, const MirrorWork& work,

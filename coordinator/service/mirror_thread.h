@@ -1,6 +1,7 @@
 // Completes runs' checkpoints in the mirror, in a thread of its own: writes the
 // manifests that the core says are due, and removes checkpoints that runs no
-// longer keep. The event loop never waits for the mirror.
+// longer keep. Writes the cluster object each time its content has changed. The
+// event loop never waits for the mirror.
 //
 // Thread-safe.
 
@@ -17,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "atoll/storage/v1/cluster_object.pb.h"
 #include "base/mirror/open_mirror.h"
 #include "base/object_store/object_store.h"
 #include "base/object_store/retrier.h"
@@ -33,6 +35,9 @@ class MirrorThread {
     mirror::MirrorOpener open;
     // From a failure to the next attempt of any run.
     absl::Duration retry_delay = absl::Minutes(1);
+    // Shortest time between two cluster objects: what changes meanwhile is
+    // written once.
+    absl::Duration cluster_period = absl::Seconds(1);
     Waiting waiting;  // Without `cancelled`.
   };
 
@@ -49,6 +54,10 @@ class MirrorThread {
  private:
   void Run(EventLoop& loop);
   absl::StatusOr<std::vector<MirrorWork>> Ask(EventLoop& loop);
+  // Writes the cluster object if its content has changed. A coordinator that
+  // only reads writes none.
+  absl::Status UpdateCluster(EventLoop& loop);
+  absl::Status WriteCluster(const storage::v1::ClusterObject& object);
   // Tells the core, durably, how an attempt ended.
   absl::Status Tell(EventLoop& loop, const MirrorWork& work,
                     const absl::Status& result);
@@ -57,13 +66,15 @@ class MirrorThread {
   absl::Status CheckOnce(ObjectStore& store);
   // Waits for Notify or Stop; false: for Stop.
   bool AwaitNotice();
-  // Waits for Stop, at most retry_delay.
-  void AwaitRetry();
+  // Waits for Stop, at most `duration`.
+  void AwaitStop(absl::Duration duration);
 
   const Options options_;
   std::atomic<bool> is_stopping_{false};
   Waiting waiting_;
   bool is_checked_ = false;  // CheckOnce has succeeded; the thread's.
+  // The newest cluster object that was written; the thread's.
+  storage::v1::ClusterObject written_;
 
   Mutex mutex_;
   CondVar changed_;

@@ -194,7 +194,8 @@ absl::StatusOr<std::vector<LogEntry>> ContinueNewest(
       status = records.status();
       if (status.ok() && !manifest.pin().suspect()) return records;
       if (status.ok() && suspect.empty()) suspect = *std::move(records);
-    } else if (!absl::IsDataLoss(status) && !absl::IsNotFound(status)) {
+    } else if (!absl::IsDataLoss(status) && !absl::IsNotFound(status) &&
+               !absl::IsResourceExhausted(status)) {
       return status;
     }
     if (!status.ok()) {

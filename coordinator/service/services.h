@@ -14,7 +14,9 @@
 namespace atl::coordinator {
 
 std::unique_ptr<grpc::Service> MakeRunService(EventLoop& loop);
-std::unique_ptr<grpc::Service> MakeTrainingStateService(EventLoop& loop);
+// `data_dir` is the directory of the log; empty: it has none.
+std::unique_ptr<grpc::Service> MakeTrainingStateService(
+    EventLoop& loop, std::string data_dir = "");
 // `signer` signs URLs of runs' data, and must outlive the service. Null:
 // signing is refused.
 std::unique_ptr<grpc::Service> MakeIslandService(

@@ -14,6 +14,7 @@
 #include "coordinator/core/outputs/round_phases.h"
 #include "coordinator/core/run_queries.h"
 #include "coordinator/service/answer.h"
+#include "coordinator/service/log_secret.h"
 #include "coordinator/service/run_event_writer.h"
 #include "coordinator/service/services.h"
 
@@ -78,7 +79,8 @@ absl::StatusOr<v1::ListRoundsResponse> ReadRounds(const Store& store,
 class TrainingStateServiceImpl
     : public v1::TrainingStateService::CallbackService {
  public:
-  explicit TrainingStateServiceImpl(EventLoop& loop) : loop_(loop) {}
+  TrainingStateServiceImpl(EventLoop& loop, std::string data_dir)
+      : loop_(loop), data_dir_(std::move(data_dir)) {}
 
   grpc::ServerUnaryReactor* GetRunState(
       grpc::CallbackServerContext* context,
@@ -175,9 +177,14 @@ class TrainingStateServiceImpl
       grpc::CallbackServerContext* context,
       const v1::GetClusterRequest* request,
       v1::GetClusterResponse* response) override {
+    // Not on the loop's thread, which waits for no directory.
+    const bool is_exported = !data_dir_.empty() && IsSecretExported(data_dir_);
     return Answer<v1::GetClusterResponse>(
-        loop_, context, response, [](Coordinator& coordinator, absl::Time now) {
+        loop_, context, response,
+        [is_exported](Coordinator& coordinator, absl::Time now) {
           v1::GetClusterResponse cluster = coordinator.DescribeCluster(now);
+          cluster.set_has_mirror(coordinator.HasMirror());
+          cluster.set_log_secret_exported(is_exported);
           cluster.set_program_version(kProgramVersion);
           *cluster.mutable_time() = ToProto(absl::Now());
           return cluster;
@@ -207,12 +214,14 @@ class TrainingStateServiceImpl
   }
 
   EventLoop& loop_;
+  const std::string data_dir_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeTrainingStateService(EventLoop& loop) {
-  return std::make_unique<TrainingStateServiceImpl>(loop);
+std::unique_ptr<grpc::Service> MakeTrainingStateService(EventLoop& loop,
+                                                        std::string data_dir) {
+  return std::make_unique<TrainingStateServiceImpl>(loop, std::move(data_dir));
 }
 
 }  // namespace atl::coordinator
