@@ -270,7 +270,7 @@ absl::Status Restore(RestoreSpec spec, const Flags& flags) {
                   run.why_not.c_str());
       continue;
     }
-    std::printf("run %s: goes on from commit %lld (%s of %s)\n",
+    std::printf("run %s: continues from commit %lld (%s of %s)\n",
                 run.run_id.c_str(), static_cast<long long>(run.commit),
                 run.pin_id.c_str(),
                 absl::FormatTime(absl::RFC3339_sec, run.checkpoint_time,
@@ -397,9 +397,8 @@ int main(int argc, char** argv) {
   restore_command.Footer(
       "Runs go back to their newest whole checkpoint; what was committed since "
       "is lost.\n"
-      "Servers and islands that live go on by themselves. Stop the lost "
-      "coordinator for\n"
-      "good first, if it may come back. Example, and then the start:\n"
+      "Servers and islands that live continue by themselves. Example, and then "
+      "the start:\n"
       "  atoll-coordinator restore --data-dir /var/lib/atoll/c \\\n"
       "    --from s3://models/atoll --secret-file c.secret\n"
       "  atoll-coordinator --data-dir /var/lib/atoll/c --mirror "

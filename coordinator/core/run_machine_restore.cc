@@ -323,7 +323,7 @@ absl::Status RunMachine::Take(const event::Supersede& supersede,
         absl::StrCat("the coordinator's log was lost, and the copy in its place "
                      "has no checkpoint of this run. If the run had not gone "
                      "further than the copy, `atoll run resume ",
-                     state_.run_id(), "` goes on; else cancel it")));
+                     state_.run_id(), "` continues; else cancel it")));
     return absl::OkStatus();
   }
   const v1::Pin pin = *source;  // The record moves it.

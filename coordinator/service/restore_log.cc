@@ -177,7 +177,7 @@ absl::StatusOr<mirror::FoundCluster> ReadOnlyCluster(const RestoreSpec& spec,
 }
 
 // The records of a run from its newest checkpoint that can be used; a suspect
-// one only if there is no other. Empty: there is none. `places` are of the run,
+// one only if there is no other. Empty: none can be used. `places`: the run's,
 // in order.
 absl::StatusOr<std::vector<LogEntry>> ContinueNewest(
     ObjectStore& store, const ClusterRun& run,
@@ -302,7 +302,7 @@ absl::Status CopyFile(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::copy_file(from, to, error);
   RETURN_IF_ERROR(ToStatus(error, absl::StrCat("copy ", from.string())));
-  // A copy of a file that nobody may write, such as one on a read-only mount.
+  // The copy of a read-only file can be written.
   fs::permissions(to, fs::perms::owner_read | fs::perms::owner_write, error);
   RETURN_IF_ERROR(ToStatus(error, to.string()));
   const UniqueFd fd(::open(to.c_str(), O_RDONLY | O_CLOEXEC));
@@ -327,7 +327,7 @@ absl::Status CopyFiles(const std::string& from, const std::string& to) {
   return PosixFileSystem().SyncDirectory(to);
 }
 
-// Makes `work` empty, with the mark. What an interrupted call left goes.
+// Makes `work` empty, with the mark. Files of an interrupted call go.
 absl::Status BeginWork(const std::string& work) {
   std::error_code error;
   if (fs::exists(fs::symlink_status(work, error))) {

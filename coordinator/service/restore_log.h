@@ -2,8 +2,8 @@
 // from the mirror or from an older copy of the lost log's directory.
 //
 // Runs go back to their newest whole checkpoint. The numbers that peers compare
-// continue above any that the lost log can have given out, so the peers go on by
-// themselves (coordinator/RESTORE.md). Nothing but the data directory is
+// continue above any that the lost log can have given out, so the peers continue
+// by themselves (coordinator/RESTORE.md). Nothing but the data directory is
 // written, and neither the mirror nor the copy is changed.
 
 #pragma once
@@ -27,14 +27,14 @@ struct RestoreSpec {
   mirror::MirrorOpener open_mirror;
   // Needed if the mirror has several clusters.
   std::string cluster_id;
-  // Of the mirror only: a file of `atoll-coordinator secret`, or none.
+  // Only with a mirror: a file of `atoll-coordinator secret`; empty: none.
   std::string secret_file;
   bool without_secret = false;
 };
 
 struct RestoredRun {
   std::string run_id;
-  // The checkpoint that it goes on from; empty: there is none.
+  // The checkpoint that it continues from; empty: it has none.
   std::string pin_id;
   int64_t commit = 0;  // The newest commit that it has.
   absl::Time checkpoint_time;

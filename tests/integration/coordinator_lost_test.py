@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""`atoll-coordinator restore`: servers and islands go on after the coordinator's
+"""`atoll-coordinator restore`: servers and islands continue after the coordinator's
 disk is lost.
 
 "The bits" are the SHA-256 of the undisturbed run's parameters at that commit.
@@ -147,7 +147,7 @@ class StrictLostTest(cluster_module.IntegrationTest):
     def check_goes_on(self, told, pids):
         """The peers that lived on complete the run."""
         cluster = self.cluster
-        self.assertIn("run run: goes on from commit 10 (%s of " % FROM, told)
+        self.assertIn("run run: continues from commit 10 (%s of " % FROM, told)
         cluster.restart("coordinator")
         cluster.wait_state(cluster_module.COMPLETED)
         state = cluster.run_state()
@@ -255,7 +255,7 @@ class ToyLostTest(cluster_module.IntegrationTest):
                 restore(cluster, source, *flags, failpoint=point,
                         check=-signal.SIGKILL)
                 told = restore(cluster, source, *flags)
-                self.assertIn("goes on from commit 3 (round-3 of ", told)
+                self.assertIn("continues from commit 3 (round-3 of ", told)
                 self.assertFalse(
                     os.path.exists(data_dir(cluster) + ".restoring"))
         cluster.restart("coordinator")
