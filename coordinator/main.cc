@@ -7,7 +7,8 @@
 //
 // `atoll-coordinator init` makes the state of a new cluster, once. A start on a
 // directory without it ends with 9. `atoll-coordinator secret` prints the log's
-// secret, which a restore of a lost log asks for.
+// secret, and `atoll-coordinator restore` makes a log that takes the place of a
+// lost one.
 //
 // SIGTERM, SIGINT and SIGHUP (base/obs/signals.h) drain it: it says that it is
 // not ready, refuses further calls, decides and syncs those that it has
@@ -55,6 +56,7 @@
 #include "coordinator/service/listeners.h"
 #include "coordinator/service/log_secret.h"
 #include "coordinator/service/mirror_thread.h"
+#include "coordinator/service/restore_log.h"
 #include "coordinator/store/rocksdb_store.h"
 
 namespace atl::coordinator {
@@ -245,6 +247,45 @@ absl::Status ExportSecret(const std::string& data_dir,
                   "warns");
 }
 
+absl::Status Restore(RestoreSpec spec, const Flags& flags) {
+  RETURN_IF_ERROR(SetMinimumLogSeverity("error"));
+  RETURN_IF_ERROR(failpoint::Arm(flags.failpoint));
+  const bool is_mirror = absl::StrContains(spec.from, "://");
+  if (is_mirror) {
+    const std::string wrong = mirror::CheckMirrorUrl(spec.from);
+    if (!wrong.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("--from ", wrong));
+    }
+    spec.open_mirror =
+        mirror::MakeMirrorOpener(spec.from, GetVariable, flags.proxy);
+  }
+  ASSIGN_OR_RETURN(const RestoreResult result, RestoreLog(spec, SystemClock()));
+  for (const std::string& warning : result.warnings) {
+    std::fprintf(stderr, "WARN %s\n", warning.c_str());
+  }
+  std::printf("cluster %s\n", result.cluster_id.c_str());
+  for (const RestoredRun& run : result.runs) {
+    if (run.pin_id.empty()) {
+      std::printf("run %s: not restored: %s\n", run.run_id.c_str(),
+                  run.why_not.c_str());
+      continue;
+    }
+    std::printf("run %s: continues from commit %lld (%s of %s)\n",
+                run.run_id.c_str(), static_cast<long long>(run.commit),
+                run.pin_id.c_str(),
+                absl::FormatTime(absl::RFC3339_sec, run.checkpoint_time,
+                                 absl::UTCTimeZone())
+                    .c_str());
+  }
+  const absl::Status told = FlushOutput();
+  std::fprintf(stderr,
+               "made a log in place of the lost one. Start it as before:\n"
+               "  atoll-coordinator --data-dir %s%s%s\n",
+               spec.data_dir.c_str(), is_mirror ? " --mirror " : "",
+               is_mirror ? spec.from.c_str() : "");
+  return told;
+}
+
 }  // namespace
 }  // namespace atl::coordinator
 
@@ -330,6 +371,38 @@ int main(int argc, char** argv) {
       "Example:\n"
       "  atoll-coordinator secret --data-dir /var/lib/atoll/c \\\n"
       "    --output ca/log.secret");
+  atl::coordinator::RestoreSpec restore;
+  atl::flags::Command& restore_command = app.AddCommand(
+      "restore", "Make a log that takes the place of a lost one");
+  restore_command
+      .Add("--data-dir", restore.data_dir,
+           "Directory for the coordinator's state: new or empty")
+      .Required();
+  restore_command
+      .Add("--from", restore.from,
+           "URL of the cluster's mirror, or an older copy of the lost "
+           "--data-dir")
+      .Required();
+  restore_command.Add("--cluster-id", restore.cluster_id,
+                      "Id of the cluster, if the mirror has several");
+  restore_command.Add("--secret-file", restore.secret_file,
+                      "From a mirror: file with the lost log's secret, as "
+                      "`init --secret-file` or `secret` has written it");
+  restore_command.AddFlag(
+      "--without-secret", restore.without_secret,
+      "From a mirror: make a new secret. With certificates, servers and "
+      "islands still know the coordinator by its own; without, nothing proves "
+      "to them that it is theirs");
+  atl::flags::AddProxyFlag(restore_command, flags.proxy);
+  restore_command.Footer(
+      "Runs go back to their newest whole checkpoint; what was committed since "
+      "is lost.\n"
+      "Servers and islands that live continue by themselves. Example, and then "
+      "the start:\n"
+      "  atoll-coordinator restore --data-dir /var/lib/atoll/c \\\n"
+      "    --from s3://models/atoll --secret-file c.secret\n"
+      "  atoll-coordinator --data-dir /var/lib/atoll/c --mirror "
+      "s3://models/atoll");
   app.Footer(
       "Example, and then the same for a network, with certificates (README):\n"
       "  atoll-coordinator init --data-dir /var/lib/atoll/c\n"
@@ -345,6 +418,10 @@ int main(int argc, char** argv) {
   if (secret_command.IsChosen()) {
     return atl::EndProgram(
         app.name(), atl::coordinator::ExportSecret(secret_dir, secret_output));
+  }
+  if (restore_command.IsChosen()) {
+    return atl::EndProgram(app.name(),
+                           atl::coordinator::Restore(restore, flags));
   }
   if (!init_command.IsChosen() && flags.data_dir.empty()) {
     std::fprintf(stderr,

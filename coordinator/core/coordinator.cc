@@ -16,6 +16,7 @@
 #include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/rounds/norm_bound.h"
 #include "coordinator/core/spec/validate_spec.h"
+#include "coordinator/core/state/mirrored_run.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace atl::coordinator {
@@ -142,6 +143,24 @@ void Coordinator::Start(absl::Time now, const StartIds& ids,
   start.set_log_index(log_index + 1);
   EmitOwn(std::move(record), now);
   BeginLife(now);
+}
+
+void Coordinator::Supersede(absl::Time now, const std::string& start_id,
+                            int64_t log_index) {
+  log_history_.set_index(log_index);
+  storage::v1::Record record;
+  storage::v1::CoordinatorStarted& start =
+      *record.mutable_coordinator_started();
+  start.set_coordinator_epoch(coordinator_epoch_ + kEpochJump);
+  start.set_cluster_id(log_history_.cluster_id());
+  start.set_log_secret(log_history_.secret());
+  start.set_start_id(start_id);
+  start.set_log_index(log_index + 1);
+  start.set_supersedes(true);
+  EmitOwn(std::move(record), now);
+  for (auto& [id, run] : runs_) {
+    run->Step(event::Supersede{}, now).IgnoreError();
+  }
 }
 
 void Coordinator::BeginLife(absl::Time now) {

@@ -114,6 +114,10 @@ class Coordinator : public ServerDirectory {
   // Starts this life: coordinator_epoch + 1, every lease anew. `log_index` is
   // the number of batches in the store.
   void Start(absl::Time now, const StartIds& ids, int64_t log_index);
+  // In place of Start: the log is an older copy of a lost one, whose place it
+  // takes from now on. No other call but TakeEffects may follow.
+  void Supersede(absl::Time now, const std::string& start_id,
+                 int64_t log_index);
   // Starts a life that only reads, on a store with `damage` (Store::damage).
   void StartDamaged(absl::Time now, const absl::Status& damage);
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/codec/sha256.h"
 #include "coordinator/core/coordinator.h"
 
 namespace atl::coordinator {
@@ -15,7 +16,8 @@ constexpr int32_t kClusterFormat = 1;
 
 bool ChangesClusterObject(const LogEntry& entry) {
   if (!entry.run_id.empty()) {
-    return entry.record.has_run_created() || entry.record.has_run_placed();
+    return entry.record.has_run_created() || entry.record.has_run_placed() ||
+           entry.record.run_state_set().state() == v1::RUN_STATE_CANCELLED;
   }
   return !entry.record.has_audited();
 }
@@ -31,6 +33,9 @@ storage::v1::ClusterObject Coordinator::DescribeForMirror() const {
   object.set_log_index(log_history_.index() + (has_records ? 1 : 0));
   object.mutable_starts()->Swap(own.mutable_starts());
   for (auto& start : *object.mutable_starts()) start.clear_log_secret();
+  const codec::Sha256Digest digest =
+      codec::ComputeSha256(log_history_.secret());
+  object.set_log_secret_sha256(std::string(digest.begin(), digest.end()));
   object.mutable_servers()->Swap(own.mutable_servers());
   object.mutable_tokens()->Swap(own.mutable_tokens());
   object.mutable_identities()->Swap(own.mutable_identities());
@@ -40,6 +45,7 @@ storage::v1::ClusterObject Coordinator::DescribeForMirror() const {
     storage::v1::ClusterRun& added = *object.add_runs();
     added.set_run_id(id);
     added.set_run_uid(state.run_uid());
+    added.set_cancelled(state.state() == v1::RUN_STATE_CANCELLED);
     if (state.server_ids().empty()) continue;
     added.mutable_placed()->set_placement_epoch(state.placement_epoch());
     for (const std::string& server_id : state.server_ids()) {

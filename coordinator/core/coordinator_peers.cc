@@ -25,6 +25,12 @@ constexpr size_t kDirectoryIdBytesMax = 64;
 
 constexpr size_t kAddressBytesMax = 300;
 
+// The end of a sentence about a log that is not the newest.
+constexpr char kNewestOrRestore[] =
+    "put the newest copy of its data directory in place, and start it. If that "
+    "is lost, `atoll-coordinator restore` makes a log in its place, from the "
+    "mirror or from an older copy";
+
 absl::Status RefuseCluster(const v1::Fault& fault) {
   return Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_CLUSTER",
                 absl::StrCat("this coordinator is ", fault.expected(),
@@ -52,8 +58,8 @@ void Coordinator::StartDamaged(absl::Time now, const absl::Status& damage) {
          Refuse(absl::StatusCode::kFailedPrecondition, "LOG_DAMAGED",
                 absl::StrCat("the coordinator's log has lost synced records (",
                              damage.message(),
-                             "): it only reads. Stop it, put the newest copy "
-                             "of its data directory in place, and start it")));
+                             "): it only reads. Stop it, ",
+                             kNewestOrRestore)));
   BeginLife(now);
 }
 
@@ -86,8 +92,8 @@ absl::Status Coordinator::CheckPeer(const v1::LogPosition& seen,
                                "has seen ",
                                fault->expected(), ", the log has ",
                                fault->found(),
-                               ". Stop the coordinator, put the newest copy of "
-                               "its data directory in place, and start it")));
+                               ". Stop the coordinator, ",
+                               kNewestOrRestore)));
   }
   return absl::OkStatus();
 }

@@ -34,7 +34,17 @@ void LogHistory::AddStart(const storage::v1::CoordinatorStarted& start) {
   cluster_id_ = start.cluster_id();
   secret_ = start.log_secret();
   starts_.push_back(start);
-  if (starts_.size() > kStartsMax) starts_.pop_front();
+  if (start.supersedes()) superseded_end_ = start.log_index();
+  if (start.has_new_secret()) other_secret_end_ = start.log_index();
+  if (starts_.size() > kStartsMax) starts_.erase(FindOldest());
+}
+
+std::deque<storage::v1::CoordinatorStarted>::const_iterator
+LogHistory::FindOldest() const {
+  return std::find_if(starts_.begin(), starts_.end(), [&](const auto& one) {
+    return one.log_index() != superseded_end_ &&
+           one.log_index() != other_secret_end_;
+  });
 }
 
 v1::LogPosition LogHistory::position(int64_t ahead) const {
@@ -64,7 +74,8 @@ std::optional<v1::Fault> LogHistory::Check(const v1::LogPosition& seen) const {
   if (seen.cluster_id().empty() || starts_.empty()) return std::nullopt;
   if (seen.cluster_id() != cluster_id_) return CheckCluster(seen.cluster_id());
   v1::Fault fault;
-  if (seen.proof() != ProvePosition(secret_, seen)) {
+  if (seen.index() >= other_secret_end_ &&
+      seen.proof() != ProvePosition(secret_, seen)) {
     fault.set_code("OTHER_CLUSTER");
     // A new log under the old id, for example on an emptied disk.
     fault.set_expected(absl::StrCat("cluster ", cluster_id_));
@@ -72,6 +83,7 @@ std::optional<v1::Fault> LogHistory::Check(const v1::LogPosition& seen) const {
         absl::StrCat("cluster ", cluster_id_, " with another log"));
     return fault;
   }
+  if (seen.index() < superseded_end_) return std::nullopt;
   int64_t end = index_;  // Last batch of the start that `seen` names.
   const auto start = std::find_if(
       starts_.begin(), starts_.end(),
@@ -81,7 +93,7 @@ std::optional<v1::Fault> LogHistory::Check(const v1::LogPosition& seen) const {
     if (next != starts_.end()) end = next->log_index() - 1;
     if (seen.index() <= end) return std::nullopt;
   } else if (starts_.size() == kStartsMax &&
-             seen.index() < starts_.front().log_index()) {
+             seen.index() < FindOldest()->log_index()) {
     return std::nullopt;  // It may name a start that is no longer kept.
   }
   fault.set_code("LOG_BEHIND");

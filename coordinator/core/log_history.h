@@ -7,6 +7,10 @@
 // was continued by starts of its own. A copy has the log's secret, so it knows
 // which positions were given out, also those that it has never seen.
 //
+// A log may supersede a lost one (CoordinatorStarted.supersedes). Its numbers
+// continue above any that the lost log had, so a smaller number that it does not
+// know is of the lost log, and no fault.
+//
 // Pure. Thread-compatible.
 
 #pragma once
@@ -28,7 +32,8 @@ std::string ProvePosition(const std::string& secret,
 
 class LogHistory {
  public:
-  // Starts that are kept. A position of an older start is accepted.
+  // Starts that are kept. A position of an older start is accepted. The newest
+  // start that supersedes, and the newest with a new secret, are always kept.
   static constexpr size_t kStartsMax = 256;
 
   // Adds the next start, from the log or a snapshot. One without ids leaves no
@@ -60,9 +65,17 @@ class LogHistory {
   std::optional<v1::Fault> Check(const v1::LogPosition& seen) const;
 
  private:
+  // The oldest start that is not kept for what it supersedes.
+  std::deque<storage::v1::CoordinatorStarted>::const_iterator FindOldest()
+      const;
+
   std::string cluster_id_;
   std::string secret_;
   std::deque<storage::v1::CoordinatorStarted> starts_;
+  // Positions before these are of a superseded log, and have proofs of a secret
+  // that this log does not have.
+  int64_t superseded_end_ = 0;
+  int64_t other_secret_end_ = 0;
   int64_t index_ = 0;
 };
 

@@ -31,6 +31,20 @@ class Log {
     history_.AddStart(start);
     Write(1);
   }
+  // The log takes the place of a lost one. Empty: its secret stays.
+  void Supersede(const std::string& start_id, int64_t log_index,
+                 const std::string& new_secret = "") {
+    storage::v1::CoordinatorStarted start;
+    if (!new_secret.empty()) secret_ = new_secret;
+    start.set_cluster_id("cluster");
+    start.set_start_id(start_id);
+    start.set_log_secret(secret_);
+    start.set_log_index(log_index);
+    start.set_supersedes(true);
+    start.set_has_new_secret(!new_secret.empty());
+    history_.AddStart(start);
+    history_.set_index(log_index);
+  }
   void Write(int64_t batch_count) {
     history_.set_index(history_.index() + batch_count);
   }
@@ -178,6 +192,77 @@ TEST(LogHistoryTest, AcceptsAStartThatIsNoLongerKept) {
   Log copy = log;
   log.Start("unknown");
   EXPECT_EQ(copy.Check(log.position()), "LOG_BEHIND");
+}
+
+TEST(LogHistoryTest, ALogThatSupersedesKnowsThatTheLostOneWentFurther) {
+  Log lost;
+  lost.Start("a");
+  lost.Write(5);
+  Log log = lost;
+  lost.Write(5);
+  const v1::LogPosition of_known_start = lost.position();
+  lost.Start("b");
+  const v1::LogPosition of_unknown_start = lost.position();
+  EXPECT_EQ(log.Check(of_known_start), "LOG_BEHIND");
+  EXPECT_EQ(log.Check(of_unknown_start), "LOG_BEHIND");
+
+  log.Supersede("c", 1000);
+  EXPECT_EQ(log.Check(of_known_start), "");
+  EXPECT_EQ(log.Check(of_unknown_start), "");
+  // The lost log, if it comes back, is the one that is behind.
+  EXPECT_EQ(lost.Check(log.position()), "LOG_BEHIND");
+  // From the start on, nothing has changed.
+  Log copy = log;
+  log.Start("d");
+  EXPECT_EQ(copy.Check(log.position()), "LOG_BEHIND");
+  EXPECT_EQ(log.Check(copy.position()), "");
+  // Another log under the same id is still told by its secret.
+  Log other(0, "another secret");
+  other.Start("e");
+  EXPECT_EQ(log.Check(other.position()), "OTHER_CLUSTER");
+}
+
+TEST(LogHistoryTest, ANewSecretProvesNothingOfTheLostLog) {
+  Log lost;
+  lost.Start("a");
+  lost.Write(5);
+  Log log(0, "unused");
+  log.Supersede("b", 1000, "new secret");
+  EXPECT_EQ(log.Check(lost.position()), "");
+  EXPECT_EQ(lost.Check(log.position()), "OTHER_CLUSTER");
+  v1::LogPosition claimed = log.position();
+  claimed.set_index(claimed.index() + 1);
+  EXPECT_EQ(log.Check(claimed), "OTHER_CLUSTER");
+  // A second loss: the proofs of the first log are still not checked.
+  log.Supersede("c", 2000);
+  EXPECT_EQ(log.Check(lost.position()), "");
+}
+
+TEST(LogHistoryTest, KeepsTheStartThatSupersedes) {
+  Log lost;
+  lost.Start("a");
+  const v1::LogPosition seen = lost.position();
+  Log log(0, "unused");
+  log.Supersede("b", 1000, "new secret");
+  log.Supersede("c", 2000);
+  log.Start("oldest");
+  const v1::LogPosition of_oldest = log.position();
+  for (size_t i = 0; i < LogHistory::kStartsMax; ++i) {
+    log.Start(absl::StrCat("start", i));
+  }
+  const auto& starts = log.history().starts();
+  ASSERT_EQ(starts.size(), LogHistory::kStartsMax);
+  EXPECT_EQ(starts[0].start_id(), "b");
+  EXPECT_EQ(starts[1].start_id(), "c");
+  EXPECT_EQ(starts[2].start_id(), "start2");
+  // As a snapshot restores it.
+  LogHistory again;
+  for (const auto& start : starts) again.AddStart(start);
+  again.set_index(log.history().index());
+  for (const LogHistory* history : {&log.history(), &again}) {
+    EXPECT_FALSE(history->Check(seen).has_value());
+    EXPECT_FALSE(history->Check(of_oldest).has_value());
+  }
 }
 
 TEST(LogHistoryTest, APeerCannotClaimWhatItWasNotSent) {

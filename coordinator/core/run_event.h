@@ -34,6 +34,11 @@ struct Create {
 };
 // The whole log was replayed. Every lease starts anew.
 struct Recovered {};
+// The whole log was replayed, and a lost log of the same cluster may have gone
+// further. The run goes back to its newest checkpoint, with numbers above any
+// that the lost log had; nothing is asked of its shards. Without a checkpoint it
+// is paused. Its islands must join again. No other event may follow.
+struct Supersede {};
 
 // --- Islands: errors as island_service.proto has them ------------------------
 
@@ -126,9 +131,9 @@ struct Tick {};
 }  // namespace event
 
 using RunEvent =
-    std::variant<event::Create, event::Recovered, event::Join, event::Heartbeat,
-                 event::Ready, event::Progress, event::Leave, event::Pause,
-                 event::Resume, event::Cancel, event::RemoveIsland,
+    std::variant<event::Create, event::Recovered, event::Supersede, event::Join,
+                 event::Heartbeat, event::Ready, event::Progress, event::Leave,
+                 event::Pause, event::Resume, event::Cancel, event::RemoveIsland,
                  event::RevokeToken, event::Export, event::Restore,
                  event::MirrorEnded, event::ShardReported,
                  event::ServerChanged, event::MoveShards, event::Tick>;

@@ -162,6 +162,13 @@ absl::Status RunMachine::CheckIsland(const IslandCredentials& island) const {
         absl::StrCat("island ", island.island_id, " is not a member of run ",
                      state_.run_id(), ": Join first"));
   }
+  if (member->record.session_sha256().empty()) {
+    // Its epoch has jumped, so it would look like another process's.
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "NOT_A_MEMBER",
+        absl::StrCat("the session of island ", island.island_id,
+                     " was lost with the coordinator's log: Join first"));
+  }
   const int64_t newest = member->record.island_epoch();
   if (island.island_epoch < newest) {
     return Refuse(

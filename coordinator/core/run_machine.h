@@ -120,6 +120,7 @@ class RunMachine {
   // In run_machine.cc and run_machine_operators.cc.
   absl::Status Take(const event::Create& create, RunAnswer& answer);
   absl::Status Take(const event::Recovered& recovered, RunAnswer& answer);
+  absl::Status Take(const event::Supersede& supersede, RunAnswer& answer);
   absl::Status Take(const event::Join& join, RunAnswer& answer);
   absl::Status Take(const event::Heartbeat& heartbeat, RunAnswer& answer);
   absl::Status Take(const event::Ready& ready, RunAnswer& answer);
@@ -168,6 +169,8 @@ class RunMachine {
   // No source means another one if that cut is damaged. False if a shard has
   // lost its directory since.
   bool IsRestoredTo(const std::string& from) const;
+  // Makes the cut of `pin` the newest one, under these numbers.
+  void EmitRestore(const v1::Pin& pin, int64_t run_epoch, int64_t commit_seq);
   // Drops what was observed of the epoch before; begins every lease anew.
   void ForgetEpoch();
   // In run_machine_faults.cc.

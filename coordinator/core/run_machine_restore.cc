@@ -15,7 +15,9 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
+#include "coordinator/core/rounds/rounds.h"
 #include "coordinator/core/run_machine.h"
+#include "coordinator/core/state/mirrored_run.h"
 
 namespace atl::coordinator {
 namespace {
@@ -257,27 +259,17 @@ absl::Status RunMachine::Take(const event::Restore& asked, RunAnswer& answer) {
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const v1::Pin pin, FindSource(request.from()));
-  const storage::v1::RestorePoint point =
-      state_.pins().at(pin.pin_id()).pin_set().point();
+  const int64_t kept_tokens =
+      state_.pins().at(pin.pin_id()).pin_set().point().fragment_token_count();
   *restored.mutable_pin() = pin;
   restored.set_lost_commit_count(CountPast(
       state_.restores(), pin.commit_seq(), state_.commit_seq() + 1));
   const auto fragment_count = static_cast<int64_t>(state_.fragments().size());
   restored.set_lost_token_count(state_.merged_token_count() -
-                                point.fragment_token_count() / fragment_count);
+                                kept_tokens / fragment_count);
   if (request.dry_run()) return absl::OkStatus();
 
-  storage::v1::Record record;
-  storage::v1::RunRestored& body = *record.mutable_run_restored();
-  v1::Restore& restore = *body.mutable_restore();
-  restore.set_run_epoch(state_.run_epoch() + 1);
-  restore.set_commit_seq(state_.commit_seq() + 1);
-  restore.set_cut_commit_seq(pin.commit_seq());
-  restore.set_pin_id(pin.pin_id());
-  *restore.mutable_time() = ToProto(now_);
-  *body.mutable_cut() = pin.cut();
-  *body.mutable_point() = point;
-  Emit(std::move(record));
+  EmitRestore(pin, state_.run_epoch() + 1, state_.commit_seq() + 1);
   restored.set_changed(true);
   reasons_.push_back(absl::StrCat(
       "is restored to ", pin.pin_id(), ", before commit ", pin.commit_seq(),
@@ -286,6 +278,59 @@ absl::Status RunMachine::Take(const event::Restore& asked, RunAnswer& answer) {
   ForgetEpoch();
   CompleteIfDone();
   Advance();
+  return absl::OkStatus();
+}
+
+void RunMachine::EmitRestore(const v1::Pin& pin, int64_t run_epoch,
+                             int64_t commit_seq) {
+  storage::v1::Record record;
+  storage::v1::RunRestored& body = *record.mutable_run_restored();
+  v1::Restore& restore = *body.mutable_restore();
+  restore.set_run_epoch(run_epoch);
+  restore.set_commit_seq(commit_seq);
+  restore.set_cut_commit_seq(pin.commit_seq());
+  restore.set_pin_id(pin.pin_id());
+  *restore.mutable_time() = ToProto(now_);
+  *body.mutable_cut() = pin.cut();
+  *body.mutable_point() = state_.pins().at(pin.pin_id()).pin_set().point();
+  Emit(std::move(record));
+}
+
+absl::Status RunMachine::Take(const event::Supersede& supersede,
+                              RunAnswer& answer) {
+  ResizeObservations();
+  if (state_.state() == v1::RUN_STATE_CANCELLED) return absl::OkStatus();
+  for (size_t slot = 0; slot < state_.members().size(); ++slot) {
+    const Member& member = state_.members()[slot];
+    storage::v1::MemberSet record = member.record;
+    if (member.present()) record.set_state(v1::ISLAND_STATE_LOST);
+    record.clear_session_sha256();
+    record.set_island_epoch(record.island_epoch() + kEpochJump);
+    EmitMember(std::move(record));
+  }
+  const v1::Pin* source = nullptr;
+  for (const v1::Pin* pin : ListSources()) {
+    // A suspect one only if there is no other.
+    if (pin->checkpoint() && (!pin->suspect() || source == nullptr ||
+                              source->suspect())) {
+      source = pin;
+    }
+  }
+  if (source == nullptr) {
+    if (state_.ended()) return absl::OkStatus();
+    Emit(MakeStateRecord(
+        v1::RUN_STATE_PAUSED,
+        absl::StrCat("the coordinator's log was lost, and the copy in its place "
+                     "has no checkpoint of this run. If the run had not gone "
+                     "further than the copy, `atoll run resume ",
+                     state_.run_id(), "` continues; else cancel it")));
+    return absl::OkStatus();
+  }
+  const v1::Pin pin = *source;  // The record moves it.
+  EmitRestore(pin, state_.run_epoch() + kEpochJump,
+              JumpSeq(state_.commit_seq()));
+  ForgetEpoch();
+  CompleteIfDone();
   return absl::OkStatus();
 }
 

@@ -461,6 +461,25 @@ absl::Status LogDatabase::Write(rocksdb::DB& db, rocksdb::WriteBatch& batch) {
   return WriteMark(next_index);
 }
 
+absl::Status LogDatabase::JumpTo(int64_t index) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<rocksdb::DB> db, GetForWrite());
+  MutexLock lock(&write_mutex_);
+  rocksdb::WriteBatch batch;
+  batch.Put(kIndexKey, Seal(absl::StrCat(index)));
+  rocksdb::WriteOptions options;
+  options.sync = true;
+  // In RocksDB's log the jump would be a gap, which is lost batches. In the
+  // tables it is not. An open before the flush drops it.
+  rocksdb::Status status = db->Write(options, &batch);
+  if (status.ok()) status = db->Flush(rocksdb::FlushOptions());
+  RETURN_IF_ERROR(ToStatus(status));
+  {
+    MutexLock index_lock(&mutex_);
+    index_ = index;
+  }
+  return WriteMark(index);
+}
+
 int64_t LogDatabase::index() const {
   MutexLock lock(&mutex_);
   return index_;

@@ -74,6 +74,13 @@ class LogDatabase {
   // the database: `index` and Get tell once Get succeeds.
   absl::Status Write(rocksdb::DB& db, rocksdb::WriteBatch& batch);
 
+  // Makes `index`, which is greater than index(), the index of the newest batch,
+  // durably. The numbers between are never used. After an error or a crash
+  // either index holds.
+  //
+  // Errors as those of GetForWrite and Write.
+  absl::Status JumpTo(int64_t index);
+
   // As Store.
   int64_t index() const;
   absl::Status damage() const;

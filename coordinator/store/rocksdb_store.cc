@@ -185,6 +185,11 @@ absl::StatusOr<std::unique_ptr<RocksDbStore>> RocksDbStore::Create(
       absl::StrCat(directory, " has a coordinator's log"));
 }
 
+absl::Status RocksDbStore::JumpTo(int64_t index) {
+  MutexLock lock(&mutex_);
+  return database_->JumpTo(index);
+}
+
 int64_t RocksDbStore::index() const { return database_->index(); }
 
 absl::Status RocksDbStore::damage() const { return database_->damage(); }

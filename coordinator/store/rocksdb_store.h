@@ -68,6 +68,11 @@ class RocksDbStore : public Store {
 
   ~RocksDbStore() override;
 
+  // The next batch gets the number `index` + 1; the numbers between are never
+  // used. Requires: greater than index(). After an error the store must be
+  // opened again. Errors as Append.
+  absl::Status JumpTo(int64_t index);
+
   absl::Status Append(const Batch& batch) override;
   absl::StatusOr<std::optional<storage::v1::Snapshot>> ReadSnapshot(
       const std::string& run_id) const override;

@@ -215,6 +215,39 @@ TEST(RocksDbStoreTest, NoticesALostPageBehindItsTables) {
   ExpectDamage(without, 39);
 }
 
+TEST(RocksDbStoreTest, JumpsOverNumbersAndStillNoticesLostBatches) {
+  const std::string directory = NewDirectory();
+  {
+    const auto store = *OpenOrCreate(directory);
+    ASSERT_TRUE(AppendAll(*store, 1, 4).ok());
+    ASSERT_TRUE(store->JumpTo(1000).ok());
+    EXPECT_EQ(store->index(), 1000);
+  }
+  {
+    const auto store = *OpenOrCreate(directory);
+    ASSERT_TRUE(store->damage().ok()) << store->damage();
+    EXPECT_EQ(store->index(), 1000);
+    ASSERT_TRUE(AppendAll(*store, 4, 6).ok());
+    EXPECT_EQ(store->index(), 1002);
+  }
+  const Files files = ReadDirectory(directory);
+  {
+    const auto store = *OpenOrCreate(directory);
+    ASSERT_TRUE(store->damage().ok()) << store->damage();
+    EXPECT_EQ(store->index(), 1002);
+    EXPECT_EQ(CountRecords(*store), 5);
+  }
+  // RocksDB's log has the two batches after the jump.
+  Files lost = files;
+  lost[FindName(files, ".log")].clear();
+  const std::string damaged = WriteDirectory(lost);
+  const auto store = *OpenOrCreate(damaged);
+  EXPECT_EQ(store->damage().code(), StatusCode::kDataLoss) << store->damage();
+  EXPECT_EQ(store->index(), 1000);
+  std::filesystem::remove_all(directory);
+  std::filesystem::remove_all(damaged);
+}
+
 TEST(RocksDbStoreTest, StartsWithATornEndOfItsManifest) {
   const std::string directory = NewDirectory();
   for (int64_t revision = 1; revision < 4; ++revision) {

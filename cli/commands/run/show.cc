@@ -111,6 +111,10 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
     if (!fault.next_command().empty()) {
       fields.Add("  next command", fault.next_command());
     }
+    if (fault.code() == "LOG_BEHIND" || fault.code() == "LOG_DAMAGED") {
+      fields.AddText("  if the newest log is lost",
+                     "`atoll-coordinator restore` makes one in its place");
+    }
   }
   // The reason of a pause by the guard says it already.
   if (!state.outside_band().empty() &&

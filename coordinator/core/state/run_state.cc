@@ -394,8 +394,9 @@ absl::Status RunState::ApplyRestored(const storage::v1::RunRestored& body,
                                      absl::Time time) {
   const v1::Restore& restore = body.restore();
   const int64_t cut = restore.cut_commit_seq();
-  if (!started() || restore.run_epoch() != run_epoch() + 1 ||
-      restore.commit_seq() != commit_seq_ + 1 || cut < 1 ||
+  // Both jump in a log that supersedes a lost one.
+  if (!started() || restore.run_epoch() <= run_epoch() ||
+      restore.commit_seq() <= commit_seq_ || cut < 1 ||
       cut > restore.commit_seq() || body.cut_size() != fragments_.size() ||
       body.point().fragments_size() != fragments_.size()) {
     return Misfit(absl::StrCat("RESTORE ", restore.commit_seq(), " to ", cut));
