@@ -134,6 +134,10 @@ class Coordinator : public ServerDirectory {
       const v1::CreateRunRequest& request, absl::Time now,
       const std::string& run_uid = "");
 
+  // Errors: as RunService.AdoptRun.
+  absl::StatusOr<v1::AdoptRunResponse> AdoptRun(
+      const v1::AdoptRunRequest& request, absl::Time now);
+
   // Deletes a run; `run_uid` as DeleteRunRequest has it. Errors: as
   // RunService.DeleteRun.
   absl::StatusOr<v1::DeleteRunResponse> DeleteRun(const std::string& run_id,
@@ -284,6 +288,7 @@ class Coordinator : public ServerDirectory {
   v1::LogPosition Position(const RunMachine* run) const;
   // Forgets the deleted runs that a server has let go.
   void ForgetRuns(const v1::ReportShardsRequest& request, absl::Time now);
+  static absl::Status TooManyRuns();
   // The refusal of a deletion for which there is no room.
   absl::Status TooManyDeleted() const;
   absl::Status ReplayOwn(const storage::v1::Record& record);

@@ -159,6 +159,35 @@ class RunServiceImpl : public v1::RunService::CallbackService {
         });
   }
 
+  grpc::ServerUnaryReactor* AdoptRun(
+      grpc::CallbackServerContext* context, const v1::AdoptRunRequest* request,
+      v1::AdoptRunResponse* response) override {
+    const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
+    if (!caller.ok()) return AnswerError(context, caller.status());
+    if (!caller->scope.any) {
+      return AnswerError(
+          context, Refuse(absl::StatusCode::kPermissionDenied, "NOT_YOUR_RUN",
+                          "a certificate for certain runs adds no run: use one "
+                          "for all runs"));
+    }
+    return Answer<v1::AdoptRunResponse>(
+        loop_, context, response,
+        [=, actor = GetActor(*context)](
+            Coordinator& coordinator,
+            absl::Time now) -> absl::StatusOr<v1::AdoptRunResponse> {
+          ASSIGN_OR_RETURN(v1::AdoptRunResponse adopted,
+                           coordinator.AdoptRun(*request, now));
+          if (adopted.changed()) {
+            const v1::Run& run = adopted.run();
+            coordinator.Audit(actor,
+                              Describe("run.adopt", run.run_id(),
+                                       run.restored().pin_id()),
+                              now);
+          }
+          return adopted;
+        });
+  }
+
   grpc::ServerUnaryReactor* ReplaceServer(
       grpc::CallbackServerContext* context,
       const v1::ReplaceServerRequest* request,

@@ -48,11 +48,21 @@ absl::Status Check(const storage::v1::MirrorManifest& manifest) {
         manifest.started().version0(f).fragment() != f) {
       return Refuse("its fragments are not in order");
     }
+    const v1::FragmentVersion& version = pin.cut(f);
+    if (version.version() < 0 || version.commit_seq() < 0 ||
+        version.commit_seq() >= pin.commit_seq()) {
+      return Refuse("a version of its cut is out of range");
+    }
   }
   for (int slot = 0; slot < manifest.members_size(); ++slot) {
     const storage::v1::MemberSet& member = manifest.members(slot).member();
     RETURN_IF_ERROR(CheckId("island_id", member.island_id()));
     if (member.slot() != slot) return Refuse("its members are not in order");
+    for (const int64_t number : {member.island_epoch(), member.next_seq()}) {
+      if (number < 0 || number > INT64_MAX / 2) {
+        return Refuse("a member's island_epoch or next_seq is out of range");
+      }
+    }
   }
   return absl::OkStatus();
 }
@@ -118,6 +128,7 @@ storage::v1::RunSnapshot MakeRunSnapshot(
     *snapshot.mutable_fragments(f)->mutable_newest() = mirrored.pin().cut(f);
   }
   snapshot.set_commit_seq(mirrored.restore().commit_seq());
+  snapshot.set_history_begin(snapshot.commit_seq() + 1);
   *snapshot.mutable_last_commit_time() = mirrored.restore().time();
   *snapshot.mutable_data_positions() = mirrored.point().data_positions();
   snapshot.set_fragment_token_count(mirrored.point().fragment_token_count());
