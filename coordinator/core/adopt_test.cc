@@ -232,6 +232,11 @@ TEST_F(AdoptTest, ARepeatedCallChangesNothing) {
     EXPECT_EQ(again->run().run_epoch(), 1 + kEpochJump);
     EXPECT_EQ(State().revision(), revision);
   }
+  // By the run's own copy of the checkpoint, once that is in the mirror.
+  const storage::v1::MirrorManifest first = manifest_;
+  manifest_.set_run_epoch(1 + kEpochJump);
+  EXPECT_FALSE(Adopt(2).value().changed());
+  manifest_ = first;
   EXPECT_THAT(Refused("RUN_EXISTS", 3), HasSubstr("server_count"));
   ASSERT_TRUE(Step(event::Cancel()).ok());
   manifest_.set_run_uid(std::string(32, 'a'));
