@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
+#include "atoll/storage/v1/mirror_manifest.pb.h"
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
@@ -134,9 +135,11 @@ class Coordinator : public ServerDirectory {
       const v1::CreateRunRequest& request, absl::Time now,
       const std::string& run_uid = "");
 
-  // Errors: as RunService.AdoptRun.
+  // `manifest` and `server_count`: as AdoptRunRequest has them. Errors: as
+  // RunService.AdoptRun.
   absl::StatusOr<v1::AdoptRunResponse> AdoptRun(
-      const v1::AdoptRunRequest& request, absl::Time now);
+      const storage::v1::MirrorManifest& manifest, int32_t server_count,
+      absl::Time now);
 
   // Deletes a run; `run_uid` as DeleteRunRequest has it. Errors: as
   // RunService.DeleteRun.

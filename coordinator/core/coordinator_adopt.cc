@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "atoll/storage/v1/mirror_manifest.pb.h"
-#include "base/mirror/mirror_manifest.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/coordinator.h"
@@ -17,27 +16,16 @@
 namespace atl::coordinator {
 namespace {
 
-constexpr size_t kAdoptedManifestBytesMax = 3 << 20;
-
-absl::Status WrongManifest(absl::string_view what) {
-  return InvalidFields({{"manifest", std::string(what)}});
-}
-
-// The record of the run that the request continues.
+// The record of the run that continues from the manifest.
 absl::StatusOr<storage::v1::RunCreated> MakeCreated(
-    const v1::AdoptRunRequest& request, absl::Time now) {
-  if (request.manifest().size() > kAdoptedManifestBytesMax) {
-    return WrongManifest("must be at most 3 MiB without its parts");
+    const storage::v1::MirrorManifest& manifest, int32_t server_count,
+    absl::Time now) {
+  absl::StatusOr<storage::v1::RunCreated> created = ContinueRun(manifest, now);
+  if (!created.ok()) {
+    return InvalidFields(
+        {{"manifest", std::string(created.status().message())}});
   }
-  const absl::StatusOr<storage::v1::MirrorManifest> manifest =
-      mirror::ParseManifest(request.manifest());
-  if (!manifest.ok()) return WrongManifest(manifest.status().message());
-  absl::StatusOr<storage::v1::RunCreated> created =
-      ContinueRun(*manifest, now);
-  if (!created.ok()) return WrongManifest(created.status().message());
-  if (request.server_count() != 0) {
-    created->mutable_spec()->set_server_count(request.server_count());
-  }
+  if (server_count != 0) created->mutable_spec()->set_server_count(server_count);
   const std::vector<FieldViolation> violations = ValidateSpec(created->spec());
   if (!violations.empty()) return InvalidFields(violations);
   return created;
@@ -60,10 +48,11 @@ bool IsAdopted(const RunState& state, const storage::v1::RunCreated& created) {
 }  // namespace
 
 absl::StatusOr<v1::AdoptRunResponse> Coordinator::AdoptRun(
-    const v1::AdoptRunRequest& request, absl::Time now) {
+    const storage::v1::MirrorManifest& manifest, int32_t server_count,
+    absl::Time now) {
   RETURN_IF_ERROR(CheckWritable());
   ASSIGN_OR_RETURN(const storage::v1::RunCreated created,
-                   MakeCreated(request, now));
+                   MakeCreated(manifest, server_count, now));
   if (!options_.has_mirror) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "NO_MIRROR",
                   "this coordinator has no mirror, from which the run would "

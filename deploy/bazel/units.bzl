@@ -362,12 +362,11 @@ UNITS = {
         "replay": "//base/layout //base/status //cli/commands/run:checkpoints //cli/flags:compute_flags //cli/flags:server_wait //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/units //cli:interrupt //proto:run_service_grpc //proto:training_state_service_grpc //server/client:kept_client //server/client:parameter_client //server/replay :commands_header @nlohmann_json",
     },
     "cli/commands/checkpoint": {
-        "checkpoint_commands": "//base/flags //base/layout //base/layout:weight_unit //base/mirror:mirror_manifest //base/status //base/time:proto_time //cli/commands/run:export_target //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli:context //cli:interrupt //worker/api:model_files :mirror_choice @nlohmann_json",
+        "checkpoint_commands": "//base/flags //base/layout //base/layout:weight_unit //base/mirror:mirror_manifest //base/status //base/time:proto_time //cli/commands/run:export_target //cli/mirror:mirror_choice //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli:context //cli:interrupt //worker/api:model_files @nlohmann_json",
         "checkpoint_commands_test": "//base/io //base/layout //base/layout:external_model //base/mirror/testing:small_checkpoint //base/mirror:mirror_manifest //base/object_store:file_store //base/random_id //cli/output //worker/api:model_files :checkpoint_commands @nlohmann_json",
-        "mirror_choice": "//base/flags //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:mirrored_checkpoint //base/object_store //base/status //base/time:proto_time //cli/doctor:machine_facts //cli/flags:data_cache_flags //cli/output //cli/output:error //cli/output:table //cli:context @nlohmann_json",
     },
     "cli/commands/run": {
-        "adopt_run": "//base/layout:weight_unit //base/mirror:mirror_manifest //base/mirror:mirrored_checkpoint //base/object_store //base/status //base/status:refusal //base/time:proto_time //cli/commands/checkpoint:mirror_choice //cli/output //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/units //cli:context //coordinator/client //proto:run_proto //proto:run_service_grpc //proto:training_state_service_grpc :restore_run @nlohmann_json",
+        "adopt_run": "//base/layout:weight_unit //base/mirror:mirror_manifest //base/mirror:mirrored_checkpoint //base/object_store //base/status //base/status:refusal //base/time:proto_time //cli/mirror:mirror_choice //cli/output //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/units //cli:context //coordinator/client //proto:run_proto //proto:run_service_grpc //proto:training_state_service_grpc :restore_run @nlohmann_json",
         "adopt_run_test": "//base/io //base/layout //base/mirror/testing:small_checkpoint //base/mirror:mirror_manifest //base/object_store:file_store //base/object_store:object_url //base/random_id //cli/output:error :adopt_run @nlohmann_json",
         "checkpoints": "//base/status //cli/output:error //coordinator/client //proto:training_state_service_grpc //proto:training_state_service_proto",
         "export_run": "//base/layout //base/status //cli/flags:server_wait //cli:context //coordinator/client //proto:run_service_grpc //server/client:parameter_client //worker/api:model_files :checkpoints :export_target @nlohmann_json",
@@ -447,6 +446,9 @@ UNITS = {
     "cli/kubernetes": {
         "resources": "//cli/output //cli/output:table //proto:run_proto //worker/api:planner @nlohmann_json",
         "resources_test": ":resources @nlohmann_json",
+    },
+    "cli/mirror": {
+        "mirror_choice": "//base/flags //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:mirrored_checkpoint //base/object_store //base/status //base/time:proto_time //cli/doctor:machine_facts //cli/flags:data_cache_flags //cli/output //cli/output:error //cli/output:table //cli:context @nlohmann_json",
     },
     "cli/output": {
         "describe": "//base/codec //base/layout:external_model //base/layout:schedule //base/time:proto_time //proto:plan_proto //proto:run_proto //proto:training_state_service_proto :table @protobuf",
@@ -528,9 +530,9 @@ UNITS = {
         "fake_server_control_client": "//base/status //coordinator/client:server_control_client :fake_plan_source",
     },
     "coordinator/core": {
-        "adopt_test": "//base/features //base/mirror:mirror_manifest //base/status:refusal //coordinator/core/state:mirrored_run //coordinator/core/testing:run_simulation_fixture :coordinator :run_queries",
+        "adopt_test": "//base/features //base/status:refusal //coordinator/core/state:mirrored_run //coordinator/core/testing:run_simulation_fixture :coordinator :run_queries",
         "any_message_test": "//base/testing:mutator //coordinator/core/spec:validate_spec //coordinator/core/testing:run_simulation //proto:island_service_proto //proto:run_proto //proto:server_service_proto",
-        "coordinator": "//base/features //base/host_port //base/identity //base/layout:ids //base/layout:schedule //base/mirror:mirror_manifest //base/status //base/status:expected //base/status:refusal //base/time:proto_time //coordinator/core/enrolment:enrolments //coordinator/core/outputs:audit_rows //coordinator/core/outputs:batch //coordinator/core/outputs:history //coordinator/core/outputs:plans //coordinator/core/rounds:norm_bound //coordinator/core/spec:validate_spec //coordinator/core/state:mirrored_run //proto:coordinator_records_proto //proto:island_service_proto //proto:mirror_manifest_proto //proto:run_service_proto //proto:server_service_proto //proto:training_state_service_proto :deleted_runs :log_history :log_tail :refused_peers :report_joiner :run_machine :run_queries @protobuf",
+        "coordinator": "//base/features //base/host_port //base/identity //base/layout:ids //base/layout:schedule //base/status //base/status:expected //base/status:refusal //base/time:proto_time //coordinator/core/enrolment:enrolments //coordinator/core/outputs:audit_rows //coordinator/core/outputs:batch //coordinator/core/outputs:history //coordinator/core/outputs:plans //coordinator/core/rounds:norm_bound //coordinator/core/spec:validate_spec //coordinator/core/state:mirrored_run //proto:coordinator_records_proto //proto:island_service_proto //proto:mirror_manifest_proto //proto:run_service_proto //proto:server_service_proto //proto:training_state_service_proto :deleted_runs :log_history :log_tail :refused_peers :report_joiner :run_machine :run_queries @protobuf",
         "coordinator_any_message_test": "//base/features //base/testing:mutator //coordinator/core/testing:run_simulation :coordinator :run_queries",
         "coordinator_deletion_test": "//base/features //coordinator/core/testing:run_simulation :coordinator",
         "coordinator_enrolment_test": "//base/codec:sha256 //base/identity //base/status:refusal //base/time:proto_time //coordinator/core/outputs:audit_rows //coordinator/core/testing:run_simulation :coordinator",
@@ -624,8 +626,8 @@ UNITS = {
     "coordinator/core/state": {
         "guard": "//proto:coordinator_records_proto",
         "guard_test": ":guard",
-        "mirrored_run": "//base/layout //base/layout:ids //base/random_id //base/status //base/time:proto_time //proto:coordinator_records_proto //proto:mirror_manifest_proto",
-        "mirrored_run_test": "//base/mirror:mirror_manifest //base/time:proto_time //coordinator/core/outputs:history //coordinator/core/testing:run_simulation_fixture :mirrored_run",
+        "mirrored_run": "//base/layout //base/layout:ids //base/status //base/time:proto_time //proto:coordinator_records_proto //proto:mirror_manifest_proto",
+        "mirrored_run_test": "//base/time:proto_time //coordinator/core/outputs:history //coordinator/core/testing:run_simulation_fixture :mirrored_run",
         "observations": "//base/layout:trainer_metrics //proto:island_service_proto //proto:run_proto //proto:server_service_proto :phase_table",
         "outcome_table": "//proto:coordinator_records_proto //proto:plan_proto",
         "past": "//proto:run_proto",
@@ -678,7 +680,7 @@ UNITS = {
         "listeners_test": "//base/host_port //base/net:port_watch //base/rpc/testing:health //base/time:clock //coordinator/store/testing:memory_store //proto:island_service_grpc //proto:run_service_grpc //proto:server_service_grpc //proto:training_state_service_grpc :event_loop :listeners @grpc//:grpc++",
         "mirror_thread": "//base/failpoint //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:mirror_writer //base/mirror:open_mirror //base/object_store //base/object_store:retrier //base/obs:log //base/obs:log_pace //base/random_id //base/status //base/sync:mutex //base/time:clock //base/time:proto_time //coordinator/core:run_machine :event_loop",
         "run_event_writer": "//base/rpc:call //base/status //base/status:refusal //base/sync:mutex //coordinator/core/outputs:run_events //coordinator/store //proto:training_state_service_proto @grpc//:grpc++",
-        "services": "//base/obs:version //base/random_id //base/status //base/status:refusal //base/time:proto_time //coordinator/client:plan_parts //coordinator/core/outputs:plans //coordinator/core/outputs:round_phases //coordinator/core:run_queries //proto:enrolment_service_grpc //proto:island_service_grpc //proto:run_service_grpc //proto:server_service_grpc //proto:training_state_service_grpc :answer :data_url_signer :event_loop :latest_writer :run_event_writer @grpc//:grpc++ @openssl//:crypto",
+        "services": "//base/mirror:mirror_manifest //base/obs:version //base/random_id //base/status //base/status:refusal //base/time:proto_time //coordinator/client:plan_parts //coordinator/core/outputs:plans //coordinator/core/outputs:round_phases //coordinator/core:run_queries //proto:enrolment_service_grpc //proto:island_service_grpc //proto:mirror_manifest_proto //proto:run_service_grpc //proto:server_service_grpc //proto:training_state_service_grpc :answer :data_url_signer :event_loop :latest_writer :run_event_writer @grpc//:grpc++ @openssl//:crypto",
         "services_test": "//base/random_id //base/rpc:call //base/rpc:listener //base/status:refusal //base/time:clock //coordinator/client:plan_parts //coordinator/core/testing:run_simulation //coordinator/core:log_history //coordinator/store/testing:memory_store //proto:island_service_grpc //proto:run_service_grpc //proto:server_service_grpc //proto:training_state_service_grpc :event_loop :services @grpc//:grpc++",
     },
     "coordinator/service/testing": {

@@ -17,7 +17,7 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
-#include "cli/commands/checkpoint/mirror_choice.h"
+#include "cli/mirror/mirror_choice.h"
 #include "cli/commands/run/restore_run.h"
 #include "cli/output/describe.h"
 #include "cli/output/error.h"
@@ -74,7 +74,7 @@ constexpr char kIslandsText[] =
     "they join again, with join strings or certificates of this cluster, and "
     "new directories";
 
-// The run of the cluster with this id; nullopt: there is none.
+// The run of the cluster with this id; nullopt: it has none.
 absl::StatusOr<std::optional<v1::Run>> FindInCluster(
     coordinator::Client& client, const std::string& run_id) {
   v1::GetRunStateRequest request;
@@ -109,7 +109,7 @@ absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> FindToAdopt(
     if (!found.has_value()) continue;
     const bool is_named = options.from == FormatPlace(place);
     if (found->checkpoint == nullptr) {
-      // Nobody chose an older one in its place.
+      // The user has not chosen an older one in its place.
       if (!options.from.empty() && !is_named) continue;
       return WithHint(found->problem,
                       absl::StrCat("Name another checkpoint with --from; "
@@ -234,7 +234,7 @@ Json ToJson(const AdoptedRun& adopted) {
   data["pin_id"] = manifest.pin().pin_id();
   data["cut_commit_seq"] = absl::StrCat(manifest.pin().commit_seq());
   data["suspect"] = manifest.pin().suspect();
-  // What was committed since is not known.
+  // Not known: a mirror does not tell what was committed since.
   data["lost_commit_count"] = nullptr;
   data["lost_token_count"] = nullptr;
   data["changed"] = adopted.changed;

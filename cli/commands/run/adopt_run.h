@@ -19,7 +19,7 @@
 namespace atl::cli {
 
 struct AdoptOptions {
-  std::string url;      // Of the mirror.
+  std::string url;      // The mirror's.
   std::string run_id;   // In the mirror.
   std::string run_uid;  // Empty: the only one with this run_id.
   // Checkpoint, commit:N or EPOCH/COMMIT; empty: the newest one.
@@ -42,7 +42,7 @@ struct AdoptedRun {
 // The checkpoint that `options` names. Its manifest is whole; its parts were not
 // read.
 //
-// NOT_FOUND (NO_CHECKPOINT): there is none; the message says which there are.
+// NOT_FOUND (NO_CHECKPOINT): no such one; the message says which it has.
 // DATA_LOSS: its manifest is damaged, and `from` names no other. A usage error:
 // several runs have the run_id.
 absl::StatusOr<std::unique_ptr<mirror::MirroredCheckpoint>> FindToAdopt(

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/layout/ids.h"
 #include "base/layout/layout.h"
-#include "base/random_id/random_id.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 
@@ -25,7 +24,11 @@ absl::Status Check(const storage::v1::MirrorManifest& manifest) {
                                ", and this program knows ", kManifestFormat));
   }
   RETURN_IF_ERROR(CheckId("run_id", manifest.run_id()));
-  if (!IsRandomId(manifest.run_uid())) return Refuse("run_uid is malformed");
+  if (manifest.run_uid().size() != 32 ||
+      manifest.run_uid().find_first_not_of("0123456789abcdef") !=
+          std::string::npos) {
+    return Refuse("run_uid is malformed");
+  }
   const v1::Pin& pin = manifest.pin();
   RETURN_IF_ERROR(CheckId("pin_id", pin.pin_id()));
   if (manifest.run_epoch() < 1 || manifest.run_epoch() > kSeqJump ||
@@ -85,7 +88,7 @@ absl::StatusOr<storage::v1::RunCreated> ContinueRun(
   pin.clear_keep_bytes_max();
   pin.mutable_mirror()->set_run_epoch(manifest.run_epoch());
   *pin.mutable_mirror()->mutable_create_time() = manifest.create_time();
-  // The run goes on under another epoch, and its newest checkpoint must too.
+  // The run continues under another epoch, and its newest checkpoint must too.
   pin.mutable_mirror()->set_must_repeat(true);
   v1::Restore& restore = *mirrored.mutable_restore();
   restore.set_run_epoch(created.run_epoch());
