@@ -127,6 +127,7 @@ UNITS = {
     },
     "base/mirror": {
         "cluster_object": "//base/layout:ids //base/object_store //base/random_id //base/status //proto:cluster_object_proto :mirror_names @protobuf",
+        "cluster_object_test": "//base/io //base/object_store:file_store //base/object_store:object_url //base/random_id :cluster_object :mirror_names :mirror_writer :mirrored_checkpoint @protobuf",
         "mirror_manifest": "//base/layout //base/layout:ids //base/status //proto:mirror_manifest_proto :mirror_names :part_format @protobuf",
         "mirror_names": "//base/random_id",
         "mirror_names_test": ":mirror_names",
@@ -363,17 +364,18 @@ UNITS = {
         "replay": "//base/layout //base/status //cli/commands/run:checkpoints //cli/flags:compute_flags //cli/flags:server_wait //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/units //cli:interrupt //proto:run_service_grpc //proto:training_state_service_grpc //server/client:kept_client //server/client:parameter_client //server/replay :commands_header @nlohmann_json",
     },
     "cli/commands/checkpoint": {
-        "checkpoint_commands": "//base/flags //base/layout //base/layout:weight_unit //base/mirror:mirror_manifest //base/status //base/time:proto_time //cli/commands/run:export_target //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli:context //cli:interrupt //worker/api:model_files :mirror_choice @nlohmann_json",
+        "checkpoint_commands": "//base/flags //base/layout //base/layout:weight_unit //base/mirror:mirror_manifest //base/status //base/time:proto_time //cli/commands/run:export_target //cli/mirror:mirror_choice //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli:context //cli:interrupt //worker/api:model_files @nlohmann_json",
         "checkpoint_commands_test": "//base/io //base/layout //base/layout:external_model //base/mirror/testing:small_checkpoint //base/mirror:mirror_manifest //base/object_store:file_store //base/random_id //cli/output //worker/api:model_files :checkpoint_commands @nlohmann_json",
-        "mirror_choice": "//base/flags //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:mirrored_checkpoint //base/object_store //base/status //base/time:proto_time //cli/doctor:machine_facts //cli/flags:data_cache_flags //cli/output //cli/output:error //cli/output:table //cli:context @nlohmann_json",
     },
     "cli/commands/run": {
+        "adopt_run": "//base/layout:weight_unit //base/mirror:mirror_manifest //base/mirror:mirrored_checkpoint //base/object_store //base/status //base/status:refusal //base/time:proto_time //cli/mirror:mirror_choice //cli/output //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/units //cli:context //coordinator/client //proto:run_proto //proto:run_service_grpc //proto:training_state_service_grpc :restore_run @nlohmann_json",
+        "adopt_run_test": "//base/io //base/layout //base/mirror/testing:small_checkpoint //base/mirror:mirror_manifest //base/object_store:file_store //base/object_store:object_url //base/random_id //cli/output:error :adopt_run @nlohmann_json",
         "checkpoints": "//base/status //cli/output:error //coordinator/client //proto:training_state_service_grpc //proto:training_state_service_proto",
         "export_run": "//base/layout //base/status //cli/flags:server_wait //cli:context //coordinator/client //proto:run_service_grpc //server/client:parameter_client //worker/api:model_files :checkpoints :export_target @nlohmann_json",
         "export_target": "//base/flags //base/io //cli/output //cli/output:error //cli/output:progress //cli/output:table //cli:context //worker/api:model_files @nlohmann_json",
         "import_run": "//base/io //base/layout //base/rpc:wait_notice //base/status //base/sync:mutex //cli/flags:server_wait //cli/output:describe //cli/output:error //cli/output:table //cli:context //coordinator/client //proto:training_state_service_grpc //server/client:parameter_client //worker/api:model_files @nlohmann_json",
         "restore_run": "//base/layout:weight_unit //base/status //base/status:refusal //base/time:proto_time //cli/output //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/units //cli:context //coordinator/client //proto:run_proto //proto:run_service_grpc //proto:run_service_proto //proto:training_state_service_grpc //proto:training_state_service_proto :checkpoints @nlohmann_json",
-        "run_commands": "//base/flags //base/io //base/layout:weight_unit //base/status //base/time:proto_time //cli/curves //cli/flags:data_cache_flags //cli/flags:server_wait //cli/output //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/presets //cli/run_file:complete_spec //cli/run_file:load //cli/units //cli:context //cli:interrupt //proto:run_service_grpc //proto:training_state_service_grpc :checkpoints :export_run :import_run :restore_run @nlohmann_json",
+        "run_commands": "//base/flags //base/io //base/layout:weight_unit //base/status //base/time:proto_time //cli/curves //cli/flags:data_cache_flags //cli/flags:server_wait //cli/output //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/presets //cli/run_file:complete_spec //cli/run_file:load //cli/units //cli:context //cli:interrupt //proto:run_service_grpc //proto:training_state_service_grpc :adopt_run :checkpoints :export_run :import_run :restore_run @nlohmann_json",
     },
     "cli/commands/server": {
         "server_commands": "//base/flags //base/status //base/status:refusal //cli/commands/run:restore_run //cli/output:error //cli/output:progress //cli/output:table //cli/units //cli:context //cli:interrupt //coordinator/client //proto:run_service_grpc @nlohmann_json",
@@ -446,6 +448,9 @@ UNITS = {
     "cli/kubernetes": {
         "resources": "//cli/output //cli/output:table //proto:run_proto //worker/api:planner @nlohmann_json",
         "resources_test": ":resources @nlohmann_json",
+    },
+    "cli/mirror": {
+        "mirror_choice": "//base/flags //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:mirrored_checkpoint //base/object_store //base/status //base/time:proto_time //cli/doctor:machine_facts //cli/flags:data_cache_flags //cli/output //cli/output:error //cli/output:table //cli:context @nlohmann_json",
     },
     "cli/output": {
         "describe": "//base/codec //base/layout:external_model //base/layout:schedule //base/time:proto_time //proto:plan_proto //proto:run_proto //proto:training_state_service_proto :table @protobuf",
@@ -527,11 +532,13 @@ UNITS = {
         "fake_server_control_client": "//base/status //coordinator/client:server_control_client :fake_plan_source",
     },
     "coordinator/core": {
+        "adopt_test": "//base/features //base/status:refusal //coordinator/core/state:mirrored_run //coordinator/core/testing:run_simulation_fixture :coordinator :run_queries",
         "any_message_test": "//base/testing:mutator //coordinator/core/spec:validate_spec //coordinator/core/testing:run_simulation //proto:island_service_proto //proto:run_proto //proto:server_service_proto",
-        "coordinator": "//base/codec:sha256 //base/features //base/host_port //base/identity //base/layout:ids //base/layout:schedule //base/status //base/status:expected //base/status:refusal //base/time:proto_time //coordinator/core/enrolment:enrolments //coordinator/core/outputs:audit_rows //coordinator/core/outputs:batch //coordinator/core/outputs:history //coordinator/core/outputs:plans //coordinator/core/rounds:norm_bound //coordinator/core/spec:validate_spec //coordinator/core/state:mirrored_run //proto:cluster_object_proto //proto:coordinator_records_proto //proto:island_service_proto //proto:run_service_proto //proto:server_service_proto //proto:training_state_service_proto :deleted_runs :log_history :log_tail :refused_peers :report_joiner :run_machine :run_queries @protobuf",
+        "coordinator": "//base/codec:sha256 //base/features //base/host_port //base/identity //base/layout:ids //base/layout:schedule //base/status //base/status:expected //base/status:refusal //base/time:proto_time //coordinator/core/enrolment:enrolments //coordinator/core/outputs:audit_rows //coordinator/core/outputs:batch //coordinator/core/outputs:history //coordinator/core/outputs:plans //coordinator/core/rounds:norm_bound //coordinator/core/spec:validate_spec //coordinator/core/state:mirrored_run //proto:cluster_object_proto //proto:coordinator_records_proto //proto:island_service_proto //proto:mirror_manifest_proto //proto:run_service_proto //proto:server_service_proto //proto:training_state_service_proto :deleted_runs :log_history :log_tail :refused_peers :report_joiner :run_machine :run_queries @protobuf",
         "coordinator_any_message_test": "//base/features //base/testing:mutator //coordinator/core/testing:run_simulation :coordinator :run_queries",
         "coordinator_deletion_test": "//base/features //coordinator/core/testing:run_simulation :coordinator",
         "coordinator_enrolment_test": "//base/codec:sha256 //base/identity //base/status:refusal //base/time:proto_time //coordinator/core/outputs:audit_rows //coordinator/core/testing:run_simulation :coordinator",
+        "coordinator_mirror_test": "//base/features //coordinator/core/testing:run_simulation :coordinator @protobuf",
         "coordinator_test": "//base/features //base/status:refusal //coordinator/core/rounds:norm_bound //coordinator/core/testing:run_simulation :coordinator",
         "decisions_test": "//coordinator/core/rounds:slot_plans //coordinator/core/rounds:weights //coordinator/core/state:outcome_table",
         "deleted_runs": "//proto:coordinator_records_proto //proto:plan_proto //proto:server_service_proto",
@@ -623,7 +630,8 @@ UNITS = {
     "coordinator/core/state": {
         "guard": "//proto:coordinator_records_proto",
         "guard_test": ":guard",
-        "mirrored_run": "//base/layout //base/layout:ids //base/random_id //base/status //base/time:proto_time //proto:coordinator_records_proto //proto:mirror_manifest_proto",
+        "mirrored_run": "//base/layout //base/layout:ids //base/status //base/time:proto_time //proto:coordinator_records_proto //proto:mirror_manifest_proto",
+        "mirrored_run_test": "//base/time:proto_time //coordinator/core/outputs:history //coordinator/core/testing:run_simulation_fixture :mirrored_run",
         "observations": "//base/layout:trainer_metrics //proto:island_service_proto //proto:run_proto //proto:server_service_proto :phase_table",
         "outcome_table": "//proto:coordinator_records_proto //proto:plan_proto",
         "past": "//proto:run_proto",
@@ -675,11 +683,13 @@ UNITS = {
         "listeners": "//base/metrics //base/rpc/certificates:public_key //base/rpc/certificates:tls //base/rpc:listener //base/status //base/sync:mutex :data_url_signer :event_loop :services @grpc//:grpc++",
         "listeners_test": "//base/host_port //base/net:port_watch //base/rpc/testing:health //base/time:clock //coordinator/store/testing:memory_store //proto:island_service_grpc //proto:run_service_grpc //proto:server_service_grpc //proto:training_state_service_grpc :event_loop :listeners @grpc//:grpc++",
         "log_secret": "//base/io //base/io:unique_fd //base/status //coordinator/store //coordinator/store:log_directory //coordinator/store:rocksdb_store",
+        "log_secret_test": "//base/time:clock //coordinator/store:rocksdb_store :init_log :log_secret",
         "mirror_thread": "//base/failpoint //base/mirror:cluster_object //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:mirror_writer //base/mirror:open_mirror //base/object_store //base/object_store:retrier //base/obs:log //base/obs:log_pace //base/random_id //base/status //base/sync:mutex //base/time:clock //base/time:proto_time //coordinator/core:run_machine //proto:cluster_object_proto :event_loop @protobuf",
+        "mirror_thread_test": "//base/io //base/mirror:cluster_object //base/mirror:mirror_names //base/object_store:file_store //base/object_store:object_url //base/random_id //base/sync:mutex //base/time:clock //coordinator/store/testing:memory_store :mirror_thread",
         "restore_log": "//base/failpoint //base/io //base/io:private_directory //base/io:unique_fd //base/mirror:cluster_object //base/mirror:mirrored_checkpoint //base/mirror:open_mirror //base/random_id //base/status //base/time:clock //base/time:proto_time //coordinator/core/state:mirrored_run //coordinator/core:coordinator //coordinator/core:superseding_log //coordinator/store:log_directory //coordinator/store:rocksdb_store :log_secret",
         "restore_log_test": "//base/io //base/layout //base/mirror:cluster_object //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:part_format //base/object_store:file_store //base/random_id //base/time:clock //base/time:proto_time //coordinator/core/testing:run_simulation //coordinator/core:coordinator //coordinator/store:rocksdb_store :init_log :log_secret :restore_log",
         "run_event_writer": "//base/rpc:call //base/status //base/status:refusal //base/sync:mutex //coordinator/core/outputs:run_events //coordinator/store //proto:training_state_service_proto @grpc//:grpc++",
-        "services": "//base/obs:version //base/random_id //base/status //base/status:refusal //base/time:proto_time //coordinator/client:plan_parts //coordinator/core/outputs:plans //coordinator/core/outputs:round_phases //coordinator/core:run_queries //proto:enrolment_service_grpc //proto:island_service_grpc //proto:run_service_grpc //proto:server_service_grpc //proto:training_state_service_grpc :answer :data_url_signer :event_loop :latest_writer :log_secret :run_event_writer @grpc//:grpc++ @openssl//:crypto",
+        "services": "//base/mirror:mirror_manifest //base/obs:version //base/random_id //base/status //base/status:refusal //base/time:proto_time //coordinator/client:plan_parts //coordinator/core/outputs:plans //coordinator/core/outputs:round_phases //coordinator/core:run_queries //proto:enrolment_service_grpc //proto:island_service_grpc //proto:mirror_manifest_proto //proto:run_service_grpc //proto:server_service_grpc //proto:training_state_service_grpc :answer :data_url_signer :event_loop :latest_writer :log_secret :run_event_writer @grpc//:grpc++ @openssl//:crypto",
         "services_test": "//base/random_id //base/rpc:call //base/rpc:listener //base/status:refusal //base/time:clock //coordinator/client:plan_parts //coordinator/core/testing:run_simulation //coordinator/core:log_history //coordinator/store/testing:memory_store //proto:island_service_grpc //proto:run_service_grpc //proto:server_service_grpc //proto:training_state_service_grpc :event_loop :services @grpc//:grpc++",
     },
     "coordinator/service/testing": {
@@ -833,7 +843,7 @@ UNITS = {
         "server_metrics_test": "//proto:run_proto :server_metrics",
     },
     "server/mirror": {
-        "checkpoint_download": "//base/codec:sha256 //base/failpoint //base/io //base/layout //base/mirror:mirror_manifest //base/mirror:mirrored_checkpoint //base/mirror:part_format //base/object_store //base/status //proto:plan_proto //server/store/records:record_store //server/store/records:server_records_proto //server/store:run_store //server/store:shard_names //server/store:shard_range //server/store:version_file",
+        "checkpoint_download": "//base/codec:sha256 //base/failpoint //base/io //base/layout //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:mirrored_checkpoint //base/mirror:part_format //base/object_store //base/status //proto:plan_proto //server/store/records:record_store //server/store/records:server_records_proto //server/store:run_store //server/store:shard_names //server/store:shard_range //server/store:version_file",
         "checkpoint_download_test": "//base/io //base/io/testing:fake_file_system //base/layout //base/mirror/testing:small_checkpoint //base/mirror:mirror_manifest //base/mirror:part_format //base/object_store:file_store //base/object_store:object_url //base/random_id //server/store/records:run_records //server/store/testing:memory_record_store //server/store:run_store //server/store:shard_names //server/store:shard_range //server/store:version_file :checkpoint_download",
         "checkpoint_mirror": "//base/failpoint //base/mirror:mirror_names //base/object_store //base/object_store:retrier //base/object_store:throttle //base/status //base/sync:mutex :part_upload",
         "checkpoint_mirror_test": "//base/io //base/io/testing:fake_file_system //base/mirror/testing:small_checkpoint //base/mirror:mirror_manifest //base/mirror:mirrored_checkpoint //base/object_store:file_store //base/object_store:object_url //base/random_id //base/status //base/time/testing:fake_clock :checkpoint_mirror",
