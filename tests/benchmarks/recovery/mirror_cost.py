@@ -9,7 +9,8 @@ without the mirror in turns (ABBA). Prints a markdown table of means over turns:
 seconds a round from the first commit to the last, and processor seconds a round
 of the servers and of all programs. Begins and ends are commits after which
 the run makes a checkpoint, so each turn has as many uploads as intervals. An
-upload that is late falls into the next interval.
+upload that is late falls into the next interval; one that is later is skipped,
+so the uploads are counted.
 
 --beside plays another run on the same servers, without a mirror: its rounds
 are measured, while the first run has a mirror or not.
@@ -28,7 +29,10 @@ from harness import cluster as cluster_module
 from harness import run_file
 
 _OTHER = "other"
-KEYS = ("mirror", "round_seconds", "server_cpu_seconds", "cpu_seconds")
+# CheckpointSpec.keep_count at most: what was uploaded is counted at the end.
+_KEEP = 32
+KEYS = ("mirror", "round_seconds", "server_cpu_seconds", "cpu_seconds",
+        "uploads")
 
 
 def cpu_seconds(cluster, is_counted):
@@ -46,6 +50,7 @@ def play(directory, arguments, mirrors):
     """One turn; returns its row."""
     values = runs.values(arguments.size, os.path.dirname(directory),
                          arguments.islands, arguments.servers, arguments.every)
+    values["checkpoint"]["keep_count"] = _KEEP
     plain = run_file.merged(values, {"checkpoint": {"mirror": False}})
     cluster = cluster_module.Cluster(directory)
     cluster.mirror = os.path.join(directory, "mirror")
@@ -73,16 +78,16 @@ def play(directory, arguments, mirrors):
         cluster.check_alive()
         if mirrors:
             runs.wait_mirrored(cluster)
-        elif os.path.exists(cluster.mirror) and any(
-                "safetensors" in str(files)
-                for _, _, files in os.walk(cluster.mirror)):
-            raise AssertionError("a run without a mirror was mirrored")
+        uploads = sum("manifest.json" in files
+                      for _, _, files in os.walk(cluster.mirror))
+        if bool(uploads) != mirrors:
+            raise AssertionError("%d uploads" % uploads)
         times = {r.commit_seq: runs.seconds(r.commit_time)
                  for r in cluster.rounds(measured)}
         a_round = [(times[end] - times[begin])] + [
             after - before for before, after in zip(cpu_begin, cpu_end)]
         return dict(zip(KEYS, [mirrors] + [
-            value / arguments.rounds for value in a_round]))
+            value / arguments.rounds for value in a_round] + [uploads]))
     except BaseException:
         print(cluster.describe(), file=sys.stderr)
         raise
@@ -92,9 +97,10 @@ def play(directory, arguments, mirrors):
 
 
 def to_table(rows):
+    keys = KEYS[1:-1]
     means = {mirrors: [statistics.mean(row[key] for row in rows
                                        if row["mirror"] == mirrors)
-                       for key in KEYS[1:]] for mirrors in (False, True)}
+                       for key in keys] for mirrors in (False, True)}
     lines = [("", "seconds a round", "servers' CPU seconds a round",
               "all CPU seconds a round")]
     for mirrors, name in ((False, "without"), (True, "with the mirror")):
@@ -105,8 +111,12 @@ def to_table(rows):
         lines.append((name, *["%.4f to %.4f" % (
             min(row[key] for row in rows if row["mirror"] == mirrors),
             max(row[key] for row in rows if row["mirror"] == mirrors))
-                              for key in KEYS[1:]]))
-    return runs.table(lines)
+                              for key in keys]))
+    added = 100 * (means[True][1] - means[False][1]) / means[False][2]
+    return runs.table(lines) + (
+        "\n\nThe servers' added CPU is %.1f %% of all CPU. Checkpoints that were "
+        "uploaded in a turn: %s." % (added, ", ".join(
+            str(row["uploads"]) for row in rows if row["mirror"])))
 
 
 def main():
@@ -129,6 +139,8 @@ def main():
             parser.error("--%s must be at least 1" % name)
     if arguments.rounds % arguments.every:
         parser.error("--rounds must be a multiple of --every")
+    if arguments.rounds // arguments.every > _KEEP - 2:
+        parser.error("--rounds must be at most %d times --every" % (_KEEP - 2))
     if arguments.bandwidth and not re.fullmatch(r"[0-9.]+[kMG]?[bB]/s",
                                                 arguments.bandwidth):
         parser.error("--bandwidth must be a rate such as 20MB/s")

@@ -60,6 +60,7 @@ class Bench:
         self.size = arguments.size
         self._every = arguments.every
         self.island_count = arguments.islands
+        self._first_server_count = arguments.servers
         self.server_count = arguments.servers
         self._cluster_count = 0
         self.parameter_count = runs.count_parameters(arguments.size)
@@ -94,6 +95,11 @@ class Bench:
         cluster.start_coordinator()
         cluster.start_servers(self.server_count)
         return cluster
+
+    def change_server_count(self):
+        """One more, or again as many as at first."""
+        self.server_count = self._first_server_count + (
+            self.server_count == self._first_server_count)
 
     def path(self, name):
         return os.path.join(self.cluster.directory, name)
@@ -207,7 +213,7 @@ def adopt(bench):
     old = bench.cluster
     old.close()
     shutil.rmtree(old.directory)
-    bench.server_count += 1
+    bench.change_server_count()
     bench.cluster = bench.new_cluster()
     begin = time.time()
     bench.atoll("run", "restore", "file://" + bench.mirror, "--run-id", "run",

@@ -75,14 +75,16 @@ class MirrorCostTest(unittest.TestCase):
                                    row["server_cpu_seconds"])
 
     def test_a_table_has_the_difference_of_means(self):
-        rows = [dict(zip(mirror_cost.KEYS, (mirrors, a_round, 1., 2.)))
+        rows = [dict(zip(mirror_cost.KEYS, (mirrors, a_round, 1. + mirrors / 20,
+                                            2., 3 * mirrors)))
                 for mirrors, a_round in ((False, 1.), (True, 1.5), (True, 1.6),
                                          (False, 1.1))]
-        self.assertIn("| more | 47.6 % | 0.0 % | 0.0 % |",
-                      mirror_cost.to_table(rows))
+        table = mirror_cost.to_table(rows)
+        self.assertIn("| more | 47.6 % | 5.0 % | 0.0 % |", table)
+        self.assertIn("added CPU is 2.5 % of all", table)
 
     def test_wrong_arguments_are_refused(self):
-        for word in ("--size=5M", "--rounds=15", "--turns=0",
+        for word in ("--size=5M", "--rounds=15", "--rounds=400", "--turns=0",
                      "--bandwidth=fast"):
             done = run("mirror_cost.py", word)
             self.assertEqual(done.returncode, 2, word)
