@@ -3,9 +3,11 @@
 usage: recovery [--size toy|33MB|1GB] [--cases island,adopt,...] [--repeat 1]
                 [--islands 2] [--servers 2] [--every 5] [--dir DIR] [--json]
 
-Plays a strict run with a mirror on this machine, and disturbs it. In the cases `island`, `server` and `coordinator` that process is
-killed right after a commit, and restarted at once in its directory. The others
-lose what they name, and type its command:
+Plays a strict run with a mirror on this machine, and disturbs it. In the cases
+`island`, `server` and `coordinator` that process is killed right after a commit,
+and restarted at once in its directory. In `survivors` an island of an elastic
+run is killed, and the others commit without it. The rest lose what they name,
+and type its command:
 
   restore              run restore, back to the newest checkpoint
   replace              server replace, once the coordinator has noticed that the
@@ -46,8 +48,8 @@ from harness import processes
 from harness import wait
 
 _CALM_ROUNDS = 4
-_VICTIMS = {"island": "island-0", "server": "server-0",
-            "coordinator": "coordinator"}
+_VICTIMS = {"survivors": "island-0", "island": "island-0",
+            "server": "server-0", "coordinator": "coordinator"}
 KEYS = ("case", "state_bytes", "seconds", "bytes_seconds", "round_seconds",
         "ratio", "lost_tokens")
 
@@ -55,7 +57,7 @@ KEYS = ("case", "state_bytes", "seconds", "bytes_seconds", "round_seconds",
 class Bench:
     """One run, over clusters that come and go. `server_count` may change."""
 
-    def __init__(self, directory, arguments):
+    def __init__(self, directory, arguments, elastic=False):
         self._directory = directory
         self.size = arguments.size
         self._every = arguments.every
@@ -68,8 +70,8 @@ class Bench:
         self.rates = plain.measure(directory, self.state_bytes)
         self.cluster = self.new_cluster()
         self.cluster.create_run(runs.values(
-            self.size, directory, self.island_count, self.server_count,
-            self._every))
+            self.size, os.path.dirname(directory), self.island_count,
+            self.server_count, self._every, elastic))
         self.cluster.start_islands(count=self.island_count)
 
     @property
@@ -151,6 +153,12 @@ def kill(bench, victim):
     return begin, {"read": moved}
 
 
+def survive(bench):
+    begin = time.time()
+    bench.cluster.kill(_VICTIMS["survivors"])
+    return begin, {}
+
+
 def restore(bench):
     begin = time.time()
     bench.atoll("run", "restore", "run")
@@ -223,6 +231,7 @@ def adopt(bench):
 
 
 CASES = {
+    "survivors": survive,
     "island": lambda bench: kill(bench, "island"),
     "server": lambda bench: kill(bench, "server"),
     "coordinator": lambda bench: kill(bench, "coordinator"),
@@ -234,6 +243,8 @@ CASES = {
 
 
 def measure(bench, case):
+    wait.until("all islands are there", lambda: bench.cluster.run_state(
+        ).live_island_count == bench.island_count, runs.PATIENCE_S)
     after = bench.cluster.run_state().commit_seq
     if case not in _VICTIMS:
         runs.wait_mirrored(bench.cluster)
@@ -244,12 +255,38 @@ def measure(bench, case):
     first = bench.next_round(before)
     seconds = runs.seconds(first.commit_time) - begin
     least = sum(size / bench.rates[way] for way, size in moved.items())
-    kept = first.merged_token_count - runs.round_tokens(bench.size,
-                                                        bench.island_count)
+    kept = first.merged_token_count - sum(
+        c.token_count for c in first.contributions
+        if c.outcome == cluster_module.MERGED)
+    if bench.cluster.processes[_VICTIMS["island"]].poll() is not None:
+        bench.cluster.restart(_VICTIMS["island"])
     return dict(zip(KEYS, (
         case, bench.state_bytes, round(seconds, 3), round(least, 3),
         round(undisturbed, 3), round(seconds / (least + undisturbed), 2),
         before.merged_token_count - kept)))
+
+
+def play(directory, arguments, names, elastic):
+    """The rows of one run."""
+    os.mkdir(directory)
+    bench = Bench(directory, arguments, elastic)
+    rows = []
+    try:
+        for _ in range(arguments.repeat):
+            for name in names:
+                rows.append(measure(bench, name))
+                print(json.dumps(rows[-1]), flush=True,
+                      file=sys.stdout if arguments.json else sys.stderr)
+        print("plain: " + ", ".join("%s %.2f GB/s" % (way, rate / 1e9)
+                                    for way, rate in bench.rates.items()),
+              file=sys.stderr)
+    except BaseException:
+        print(bench.cluster.describe(), file=sys.stderr)
+        raise
+    finally:
+        bench.cluster.close()
+        shutil.rmtree(directory, ignore_errors=True)
+    return rows
 
 
 def to_table(rows):
@@ -292,24 +329,17 @@ def main():
     for name in ("repeat", "islands", "servers", "every"):
         if getattr(arguments, name) < 1:
             parser.error("--%s must be at least 1" % name)
+    if "survivors" in names and arguments.islands < 2:
+        parser.error("survivors needs --islands 2 or more")
     rows = []
     with runs.workspace(arguments.dir) as directory:
-        bench = Bench(directory, arguments)
-        try:
-            for _ in range(arguments.repeat):
-                for name in names:
-                    rows.append(measure(bench, name))
-                    print(json.dumps(rows[-1]), flush=True,
-                          file=sys.stdout if arguments.json else sys.stderr)
-        except BaseException:
-            print(bench.cluster.describe(), file=sys.stderr)
-            raise
-        finally:
-            bench.cluster.close()
+        for elastic in (True, False):
+            chosen = [n for n in names if (n == "survivors") == elastic]
+            if chosen:
+                rows += play(os.path.join(directory, "run"), arguments, chosen,
+                             elastic)
         if not arguments.json:
             print(to_table(rows))
-            print("\nplain: " + ", ".join("%s %.2f GB/s" % (way, rate / 1e9)
-                                          for way, rate in bench.rates.items()))
 
 
 if __name__ == "__main__":

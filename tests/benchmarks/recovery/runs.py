@@ -1,4 +1,4 @@
-"""The strict runs that this folder's scripts play: real programs on loopback,
+"""The runs that this folder's scripts play: real programs on loopback,
 islands of Atoll's engine."""
 
 import contextlib
@@ -27,6 +27,7 @@ SHAPES = {"toy": (4, 64, 64, 400), "33MB": (5, 256, 704, 5),
 # has two moments of AdamW beside each parameter.
 PARAMETER_BYTES, STATE_BYTES, ISLAND_BYTES = 4, 8, 12
 _SEQUENCE, _BATCH = 16, 1
+_ELASTIC = {"timing": "elastic", "min_quorum": 1, "grace_window": "200ms"}
 
 
 def count_parameters(size):
@@ -35,7 +36,7 @@ def count_parameters(size):
     return 2 * 256 * hidden + hidden + layers * layer
 
 
-def values(size, directory, island_count, server_count, every):
+def values(size, directory, island_count, server_count, every, elastic=False):
     """A run file's values; a checkpoint comes every `every` rounds."""
     layers, hidden, intermediate, steps = SHAPES[size]
     return run_file.merged(run_file.BASE, {
@@ -52,11 +53,7 @@ def values(size, directory, island_count, server_count, every):
                      "island_count_min": island_count,
                      "min_quorum": island_count, "lease_duration": "60s"},
         "evaluation": {"every_round_count": 0},
-    })
-
-
-def round_tokens(size, island_count):
-    return island_count * SHAPES[size][-1] * _BATCH * _SEQUENCE
+    }, {"schedule": _ELASTIC} if elastic else {})
 
 
 @contextlib.contextmanager
