@@ -1,5 +1,6 @@
 #include "server/mirror/checkpoint_mirror.h"
 
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -194,6 +195,31 @@ class CheckpointMirrorTest : public ::testing::Test {
     }
   }
 
+  // Uploads a checkpoint of all shards, in several parts each. Returns bytes a
+  // second.
+  double MeasureBurst(int64_t commit_seq) {
+    const absl::Time begin = clock_.Now();
+    for (int32_t shard = 0; shard < mirror::kSmallShardCount; ++shard) {
+      mirror_->Add(MakeJob(shard, commit_seq));
+    }
+    int64_t size_bytes = 0;
+    for (int32_t shard = 0; shard < mirror::kSmallShardCount; ++shard) {
+      for (const MirroredPart& part : AwaitDone(shard, commit_seq)) {
+        EXPECT_TRUE(part.is_new);
+        size_bytes += part.size_bytes;
+      }
+    }
+    return static_cast<double>(size_bytes) /
+           absl::ToDoubleSeconds(clock_.Now() - begin);
+  }
+
+  // Empties the mirror.
+  void Forget() {
+    std::filesystem::remove_all(root_);
+    MutexLock lock(&mutex_);
+    done_.clear();
+  }
+
   absl::Status AwaitFailure() {
     MutexLock lock(&mutex_);
     while (failure_.ok()) changed_.Wait(&mutex_);
@@ -333,19 +359,25 @@ TEST_F(CheckpointMirrorTest, ADroppedShardIsNotInUse) {
 }
 
 TEST_F(CheckpointMirrorTest, UploadsKeepToTheBandwidth) {
-  constexpr int64_t kRate = 100 << 10;
+  constexpr int64_t kRate = 64 << 10;
   Start(kRate);
-  const absl::Time begin = clock_.Now();
-  int64_t size_bytes = 0;
-  for (int64_t commit_seq = 5; commit_seq < 25; ++commit_seq) {
-    mirror_->Add(MakeJob(0, commit_seq));
-    for (const MirroredPart& part : AwaitDone(0, commit_seq)) {
-      size_bytes += part.size_bytes;
-    }
+  for (int64_t burst = 0; burst < 4; ++burst) {
+    EXPECT_NEAR(MeasureBurst(5 + burst) / kRate, 1, 0.05) << burst;
+    // Idle time is not made up for.
+    clock_.Advance(absl::Hours(burst));
   }
-  const double measured = static_cast<double>(size_bytes) /
-                          absl::ToDoubleSeconds(clock_.Now() - begin);
-  EXPECT_NEAR(measured / kRate, 1, 0.05);
+}
+
+// Shows that MeasureBurst can tell.
+TEST_F(CheckpointMirrorTest, ATenthMoreBandwidthIsSeen) {
+  constexpr int64_t kRate = 64 << 10;
+  for (const double factor : {0.9, 1.1}) {
+    Start(static_cast<int64_t>(factor * kRate));
+    EXPECT_NEAR(MeasureBurst(5) / kRate, factor, 0.05 * factor);
+    EXPECT_GT(std::abs(MeasureBurst(6) / kRate - 1), 0.05);
+    mirror_.reset();
+    Forget();
+  }
 }
 
 TEST_F(CheckpointMirrorTest, ADamagedVersionIsNotMirrored) {

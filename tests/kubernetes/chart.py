@@ -117,8 +117,8 @@ _COMMANDS = [
     ('atoll',), ('atoll', 'join'), ('atoll', 'run'), ('atoll', 'run', 'create'),
     ('atoll', 'run', 'export'), ('atoll', 'ca'), ('atoll', 'ca', 'init'),
     ('atoll', 'ca', 'issue'), ('atoll', 'ca', 'publish'),
-    ('atoll-coordinator',), ('atoll-coordinator', 'init'), ('atoll-server',),
-    ('atoll-gate',)
+    ('atoll-coordinator',), ('atoll-coordinator', 'init'),
+    ('atoll-coordinator', 'restore'), ('atoll-server',), ('atoll-gate',)
 ]
 _PLACES = {'atoll': 'cli', 'atoll-coordinator': 'coordinator',
            'atoll-server': 'server', 'atoll-gate': 'coordinator/gate'}

@@ -161,6 +161,29 @@ class ChartTest(unittest.TestCase):
     self.assertEqual([{'name': 'CLUSTER_ID', 'value': 'ab' * 16}], init['env'])
     self.assertNotIn('Secret', [d['kind'] for d in documents])
 
+  def test_a_log_is_restored_on_the_coordinator_s_volume(self):
+    documents = chart.render(values=dict(
+        matrix.VALUES['a coordinator that is lost']))
+    coordinator = next(d for d in documents if d['kind'] == 'StatefulSet' and
+                       d['metadata']['name'] == 'atoll-coordinator')
+    template, = coordinator['spec']['volumeClaimTemplates']
+    claim, = [d for d in documents if d['kind'] == 'PersistentVolumeClaim']
+    self.assertEqual('%s-%s-0' % (template['metadata']['name'],
+                                  coordinator['metadata']['name']),
+                     claim['metadata']['name'])
+    self.assertEqual(template['spec'], claim['spec'])
+    job = next(d for d in documents if d['kind'] == 'Job' and
+               d['metadata']['name'] == 'atoll-restore')
+    restore, = manifests.containers(job)
+    init, directory = self.coordinators_init(documents)
+    self.assertEqual(init['env'], restore['env'])
+    flags = manifests.flag_values(restore)
+    self.assertEqual((directory, 's3://models/atoll'),
+                     (flags['--data-dir'], flags['--from']))
+    # A release has none of it.
+    self.assertNotIn('atoll-restore', [d['metadata']['name']
+                                       for d in chart.render()])
+
   def test_an_upgrade_changes_only_what_may_change(self):
     before = chart.render('quickstart.yaml')
     job = {'islands': [matrix.island()]}

@@ -142,6 +142,8 @@ VALUES = {
     'data by URL': {'data': BY_URL, 'islands': [
         island(), island('StatefulSet', name='s', processes=2)]},
     'checkpoints in a bucket': {'checkpoint': MIRROR},
+    'a coordinator that is lost': {
+        'checkpoint': MIRROR, 'coordinator': {'restoreSecret': 'log-secret'}},
     'checkpoints and data in buckets': {
         'checkpoint': dict(MIRROR, bandwidth='', port=9000), 'data': BUCKET},
     'data in a bucket': {'data': BUCKET, 'dataCache': {'size': '1Ti'},
@@ -189,7 +191,8 @@ VALUES = {
 GIVEN = {('PersistentVolumeClaim', 'corpus')} | {
     ('Secret', 'own-%s-tls' % name)
     for name in ('coordinator', 'server-0', 'server-1', 'operator', 'gate')
-} | {('ConfigMap', 'data-ca'), ('Secret', 'bucket')}
+} | {('ConfigMap', 'data-ca'), ('Secret', 'bucket'),
+     ('Secret', 'log-secret')}
 
 # {name: (values, a word of the message)}
 REFUSED = {
@@ -285,6 +288,8 @@ REFUSED = {
         {'data': dict(BY_URL, credentials='bucket')}, 'data.credentials'),
     'keys of a mirror that is not there': (
         {'checkpoint': {'credentials': 'bucket'}}, 'checkpoint.mirror'),
+    'a lost coordinator without a mirror': (
+        {'coordinator': {'restoreSecret': 'log-secret'}}, 'checkpoint.mirror'),
     'a mirror that is a file': (
         {'checkpoint': {'mirror': 'file:///mnt/atoll'}}, 'mirror'),
     'a mirror with other keys than the data': (

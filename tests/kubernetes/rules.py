@@ -269,7 +269,7 @@ def _projected(workload):
 
 
 _WRITTEN = ('--data-dir', '--dir', '--work-dir', '--out', '--data-cache')
-_READ = ('--existing', '--from')
+_READ = ('--existing', '--from', '--secret-file')
 _TLS_FILES = ('tls.crt', 'tls.key', 'ca.crt')
 # What `atoll ca issue --role gate` writes besides.
 _GATE_FILES = ('island-ca.crt', 'island-ca.key')
@@ -284,7 +284,7 @@ def _named_paths(container, has_gate):
         more = _GATE_FILES[:1]
       for name in _TLS_FILES + more:
         yield flag, value + '/' + name
-    elif flag in _WRITTEN + _READ:
+    elif flag in _WRITTEN + _READ and '://' not in value:
       yield flag, value
 
 

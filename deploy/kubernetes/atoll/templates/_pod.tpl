@@ -158,6 +158,16 @@ envFrom:
 {{- end }}
 {{- end }}
 
+{{- define "atoll.clusterIdEnv" -}}
+- name: CLUSTER_ID
+  {{- if .Values.coordinator.clusterId }}
+  value: {{ .Values.coordinator.clusterId | quote }}
+  {{- else }}
+  valueFrom:
+    secretKeyRef: {name: {{ include "atoll.fullname" . }}-cluster, key: cluster-id}
+  {{- end }}
+{{- end }}
+
 {{/* A volumeClaimTemplate: (dict "name" NAME "size" SIZE "storageClass" CLASS
      "accessMode" MODE). */}}
 {{- define "atoll.claim" -}}
