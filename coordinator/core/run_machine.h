@@ -222,6 +222,12 @@ class RunMachine {
   std::optional<int32_t> TakeDataShard(const std::string& island_id,
                                        int32_t slot, const ObservedMember* old,
                                        const std::string& token_id);
+  // Counts a call of a member.
+  //
+  // RESOURCE_EXHAUSTED, TOO_MANY_CALLS: the member calls too often.
+  absl::Status CountCall(const std::string& island_id, CallRate& rate);
+  // As CheckIsland, and counts the call among the island's reports.
+  absl::Status CheckReport(const IslandCredentials& island);
   void Touch(const std::string& island_id);
   void SetNow(absl::Time now) { now_ = std::max(now_, now); }
   void ResizeObservations();

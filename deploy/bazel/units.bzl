@@ -619,10 +619,12 @@ UNITS = {
         "validate_streaming_test": "//coordinator/core/testing:run_simulation :validate_spec :validate_streaming",
     },
     "coordinator/core/state": {
+        "call_rate": "",
+        "call_rate_test": ":call_rate",
         "guard": "//proto:coordinator_records_proto",
         "guard_test": ":guard",
         "mirrored_run": "//base/layout //base/layout:ids //base/random_id //base/status //base/time:proto_time //proto:coordinator_records_proto //proto:mirror_manifest_proto",
-        "observations": "//base/layout:trainer_metrics //proto:island_service_proto //proto:run_proto //proto:server_service_proto :phase_table",
+        "observations": "//base/layout:trainer_metrics //proto:island_service_proto //proto:run_proto //proto:server_service_proto :call_rate :phase_table",
         "outcome_table": "//proto:coordinator_records_proto //proto:plan_proto",
         "past": "//proto:run_proto",
         "past_test": ":past",
