@@ -1282,6 +1282,22 @@ TEST_F(RunMachineTest, AnIslandThatReportsInALoopIsHeldToARate) {
   }
 }
 
+TEST_F(RunMachineTest, ASpecIsEncodedOnceAndMergesWithTheRestOfAnAnswer) {
+  Start(SimpleSpec());
+  RunMachine& machine = run_->machine();
+  const auto part = EncodeSpecPart(machine);
+  run_->Settle();
+  EXPECT_EQ(EncodeSpecPart(machine), part);
+  v1::GetRunResponse answer;
+  ASSERT_TRUE(answer.ParseFromString(
+      *part + BuildRunAnswer(machine, *run_).SerializeAsString()));
+  EXPECT_GT(answer.run().spec().layout().tensors_size(), 0);
+  EXPECT_EQ(answer.run().DebugString(),
+            BuildRun(machine, /*with_tensors=*/true).DebugString());
+  EXPECT_EQ(answer.cut_size(), 1);
+  EXPECT_EQ(answer.shards_size(), 2);
+}
+
 TEST_F(RunMachineTest, PhasesOfASynchronizationAreTakenOnce) {
   Start(SimpleSpec());
   v1::ReportProgressRequest request;

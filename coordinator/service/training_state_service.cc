@@ -176,7 +176,7 @@ class TrainingStateServiceImpl
       const v1::GetClusterRequest* request,
       v1::GetClusterResponse* response) override {
     return Answer<v1::GetClusterResponse>(
-        loop_, context, response, [](Coordinator& coordinator, absl::Time now) {
+        loop_, context, request, response, [](Coordinator& coordinator, absl::Time now) {
           v1::GetClusterResponse cluster = coordinator.DescribeCluster(now);
           cluster.set_program_version(kProgramVersion);
           *cluster.mutable_time() = ToProto(absl::Now());
