@@ -15,6 +15,7 @@
 #include "base/obs/log.h"
 #include "base/obs/log_pace.h"
 #include "base/obs/version.h"
+#include "base/rpc/retry.h"
 #include "base/status/annotate.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
@@ -301,7 +302,10 @@ bool ParameterServer::Register(std::stop_token stop) {
                    << response.status().message();
     }
     MutexLock lock(&mutex_);
-    if (!stopping_) changed_.WaitWithTimeout(&mutex_, wait);
+    if (!stopping_) {
+      changed_.WaitWithTimeout(&mutex_,
+                               rpc::DelayAsked(wait, response.status()));
+    }
     // A coordinator that refuses this directory may do so until an operator
     // acts. Meanwhile islands can pull the versions that are here.
     wait = std::min(wait * 2, absl::IsFailedPrecondition(response.status())

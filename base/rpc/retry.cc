@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <random>
 
 #include "base/codec/bits.h"
 #include "base/status/refusal.h"
@@ -13,6 +15,17 @@ constexpr absl::Duration kRetryInfoMax = absl::Minutes(1);
 constexpr double kLongBackoffFactor = 4.0;
 
 }  // namespace
+
+absl::Duration DelayAsked(absl::Duration delay, const absl::Status& status) {
+  const std::optional<absl::Duration> asked = GetRetryDelay(status);
+  if (!asked.has_value()) return delay;
+  return std::max(delay, std::min(*asked, kRetryInfoMax));
+}
+
+uint64_t RandomSeed() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | random();
+}
 
 Backoff::Backoff(const RetryPolicy& policy, uint64_t seed)
     : policy_(policy), state_(seed) {}
@@ -29,10 +42,7 @@ absl::Duration Backoff::Next(const absl::Status& status) {
   state_ += codec::kSplitMixStep;
   const double unit = static_cast<double>(random >> 11) * 0x1.0p-53;  // [0, 1).
   delay *= 0.5 + 0.5 * unit;
-  const auto asked = GetRetryDelay(status);
-  if (asked.has_value())
-    delay = std::max(delay, std::min(*asked, kRetryInfoMax));
-  return delay;
+  return DelayAsked(delay, status);
 }
 
 }  // namespace atl::rpc

@@ -1,5 +1,5 @@
-// After which delay a call is retried. Pure: no clock, no sleep; the jitter
-// comes from a seed. Thread-compatible.
+// After which delay a call is retried. No clock, no sleep; the jitter comes
+// from a seed. Pure, except for RandomSeed. Thread-compatible.
 //
 // Wait n (from 0) is drawn uniformly from [d/2, d),
 // d = min(initial * 2^n, max): exponential backoff with jitter, so
@@ -19,13 +19,20 @@ struct RetryPolicy {
   absl::Duration max_delay = absl::Seconds(5);             // >= initial.
 };
 
+// `delay`, or what the RetryInfo of `status` asks for if that is longer (at
+// most a minute).
+absl::Duration DelayAsked(absl::Duration delay, const absl::Status& status);
+
+// A seed that differs by process and by call, so that peers that lost the same
+// server do not draw the same waits.
+uint64_t RandomSeed();
+
 // Delays of one sequence of attempts.
 class Backoff {
  public:
   Backoff(const RetryPolicy& policy, uint64_t seed);
 
-  // The delay before the next attempt after `status`. A RetryInfo in it is a
-  // lower bound (at most a minute).
+  // The delay before the next attempt after `status`: at least DelayAsked.
   absl::Duration Next(const absl::Status& status);
 
   // Call it when an attempt makes progress: the delays start over.

@@ -62,5 +62,16 @@ TEST(RetryTest, WaitsAtLeastWhatThePeerAsksForButNotForEver) {
             absl::Minutes(1));
 }
 
+TEST(RetryTest, TwoCallersDrawOtherWaits) {
+  EXPECT_NE(RandomSeed(), RandomSeed());
+}
+
+TEST(RetryTest, ADelayIsTheOneAskedForIfThatIsLonger) {
+  const absl::Status asks = WithRetryDelay(kAway, absl::Seconds(3));
+  EXPECT_EQ(DelayAsked(absl::Seconds(1), kAway), absl::Seconds(1));
+  EXPECT_EQ(DelayAsked(absl::Seconds(1), asks), absl::Seconds(3));
+  EXPECT_EQ(DelayAsked(absl::Seconds(5), asks), absl::Seconds(5));
+}
+
 }  // namespace
 }  // namespace atl::rpc

@@ -34,7 +34,7 @@ namespace atl::rpc {
 
 struct WatchOptions {
   RetryPolicy retry;
-  uint64_t seed = 0;  // For the backoff's jitter.
+  uint64_t seed = RandomSeed();  // For the backoff's jitter.
 };
 
 // True if reopening a stream that ended with `status` is useless: it ended with

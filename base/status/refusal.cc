@@ -95,6 +95,12 @@ bool IsOtherCluster(const absl::Status& status) {
   return HasReason(status, "OTHER_CLUSTER");
 }
 
+bool IsAway(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         (absl::IsResourceExhausted(status) &&
+          GetRetryDelay(status).has_value());
+}
+
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay) {
   google::rpc::RetryInfo info;
   *info.mutable_retry_delay() = ToProto(delay);

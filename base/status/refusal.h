@@ -70,6 +70,12 @@ bool IsLogFault(const absl::Status& status);
 // caller, which keeps what it has and retries until its own is back.
 bool IsOtherCluster(const absl::Status& status);
 
+// True if the same call may succeed later: the peer cannot be reached, does not
+// answer, or is full and says when to call again (RESOURCE_EXHAUSTED with a
+// RetryInfo). Without a RetryInfo, RESOURCE_EXHAUSTED is a limit that waiting
+// does not move.
+bool IsAway(const absl::Status& status);
+
 // Adds a RetryInfo: the caller should wait at least `delay` (>= 0).
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
 

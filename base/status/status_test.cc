@@ -89,6 +89,18 @@ TEST(HasReasonTest, IsTrueOfTheStatusOwnReasonAlone) {
   EXPECT_FALSE(HasReason(absl::OkStatus(), ""));
 }
 
+TEST(RefusalTest, APeerThatIsFullForAMomentIsAway) {
+  EXPECT_TRUE(IsAway(absl::UnavailableError("")));
+  EXPECT_TRUE(IsAway(absl::DeadlineExceededError("")));
+  EXPECT_TRUE(IsAway(RefuseForNow(absl::StatusCode::kResourceExhausted,
+                                  "QUEUE_FULL", "", absl::Seconds(1))));
+  EXPECT_FALSE(IsAway(
+      Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_RUNS", "")));
+  EXPECT_FALSE(IsAway(RefuseForNow(absl::StatusCode::kFailedPrecondition,
+                                   "NOT_REPORTED", "", absl::Seconds(1))));
+  EXPECT_FALSE(IsAway(absl::OkStatus()));
+}
+
 TEST(CutUtf8Test, CutsBetweenCharacters) {
   EXPECT_EQ(CutUtf8("abc", 3), "abc");
   EXPECT_EQ(CutUtf8("abc", 2), "ab");

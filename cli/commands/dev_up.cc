@@ -16,6 +16,7 @@
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/layout/run_length.h"
 #include "base/object_store/object_url.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "cli/commands/commands.h"
@@ -300,7 +301,7 @@ absl::Status DevUp::CreateRun() {
                        "and flags that it was started with."));
     }
     // The coordinator may be restarting.
-    if (!absl::IsUnavailable(status) || absl::Now() > deadline) return status;
+    if (!IsAway(status) || absl::Now() > deadline) return status;
     RETURN_IF_ERROR(Tick());
   }
 }
@@ -324,9 +325,9 @@ absl::Status DevUp::GetState() {
       state_ = *std::move(state);
       return absl::OkStatus();
     }
-    const bool away = absl::IsUnavailable(state.status()) ||
-                      absl::IsDeadlineExceeded(state.status());
-    if (!away || absl::Now() > deadline) return state.status();
+    if (!IsAway(state.status()) || absl::Now() > deadline) {
+      return state.status();
+    }
     RETURN_IF_ERROR(Tick());
   }
 }

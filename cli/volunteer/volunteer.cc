@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/obs/log.h"
+#include "base/rpc/retry.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/output/error.h"
@@ -47,10 +49,6 @@ absl::Status RefusePause() {
       "`atoll local finish` ends it after its round.");
 }
 
-bool IsAway(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Volunteer>> Volunteer::Create(
@@ -80,13 +78,13 @@ absl::StatusOr<worker::IslandProgress> Volunteer::Run(
   });
   std::jthread watcher([this](const std::stop_token& stop) { Watch(stop); });
   absl::StatusOr<worker::IslandProgress> end = worker::IslandProgress();
-  absl::Duration retry = kRetryMin;
+  rpc::Backoff backoff({kRetryMin, kRetryMax}, rpc::RandomSeed());
   while (WaitUntilAllowed(island.stop)) {
     end = RunOnce(island, attempt);
     bool again = false;
     {
       MutexLock lock(&mutex_);
-      if (in_run_) retry = kRetryMin;
+      if (in_run_) backoff.Reset();
       // Before the island has joined, a stop ends it with CANCELLED.
       const bool paused =
           leaves_to_pause_ &&
@@ -99,8 +97,7 @@ absl::StatusOr<worker::IslandProgress> Volunteer::Run(
     if (again) continue;
     if (options_.retries && IsAway(end.status()) &&
         !worker::IsProcessLost(end.status()) && !island.stop.stop_requested()) {
-      const absl::Duration wait = retry;
-      retry = std::min(2 * retry, kRetryMax);
+      const absl::Duration wait = backoff.Next(end.status());
       if (WaitToRetry(end.status(), wait, island.stop)) continue;
       end = worker::IslandProgress();
     }

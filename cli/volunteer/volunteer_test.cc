@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status/refusal.h"
 #include "cli/interrupt.h"
 #include "cli/output/error.h"
 #include "gtest/gtest.h"
@@ -220,6 +221,10 @@ TEST_F(VolunteerTest, AFinishEndsAnIslandThatReachesNobody) {
 TEST_F(VolunteerTest, AnEnrolledIslandIsNeverEndedByAnUnreachableNetwork) {
   const auto attempt = [&](const worker::RunIslandOptions& once)
       -> absl::StatusOr<worker::IslandProgress> {
+    if (attempt_count_ == 1) {
+      return RefuseForNow(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+                          "full", absl::ZeroDuration());
+    }
     if (attempt_count_ < 4) return absl::UnavailableError("no route");
     EXPECT_EQ(Ask({{"command", "status"}})["reason"], "no route");
     EXPECT_TRUE(once.check_run(Spec(v1::TIMING_STRICT)).ok());

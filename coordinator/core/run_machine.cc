@@ -214,6 +214,25 @@ absl::Status RunMachine::CheckIsland(const IslandCredentials& island) const {
   return absl::OkStatus();
 }
 
+absl::Status RunMachine::CountCall(const std::string& island_id,
+                                   CallRate& rate) {
+  const absl::Duration wait = rate.Take(now_);
+  if (wait == absl::ZeroDuration()) return absl::OkStatus();
+  ++observed_.refused_call_count;
+  return RefuseForNow(
+      absl::StatusCode::kResourceExhausted, "TOO_MANY_CALLS",
+      absl::StrCat("island ", island_id,
+                   " joins, leaves or reports too often: call again in ",
+                   absl::FormatDuration(wait)),
+      wait);
+}
+
+absl::Status RunMachine::CheckReport(const IslandCredentials& island) {
+  RETURN_IF_ERROR(CheckIsland(island));
+  const int32_t slot = state_.FindMember(island.island_id)->record.slot();
+  return CountCall(island.island_id, observed_.members[slot].reports);
+}
+
 void RunMachine::Touch(const std::string& island_id) {
   ObservedMember& observed =
       observed_.members[state_.FindMember(island_id)->record.slot()];
@@ -326,6 +345,7 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
   ObservedMember* const seen =
       old != nullptr ? &observed_.members[member.slot()] : nullptr;
   if (seen != nullptr) {
+    RETURN_IF_ERROR(CountCall(request.island_id(), seen->joins));
     NoteJoin(*old, kGoneLeases * IslandLeaseDuration(state_.spec()), now_,
              *seen);
   }
@@ -367,6 +387,7 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
   if (is_new) {
     observed_.members[member.slot()] = ObservedMember();
     observed_.members[member.slot()].idle_since = now_;
+    observed_.members[member.slot()].joins.Take(now_);
   }
   reasons_.push_back(absl::StrCat("island ", member.island_id(),
                                   " joined as slot ", member.slot(), ", epoch ",
@@ -409,7 +430,7 @@ absl::Status RunMachine::Take(const event::Heartbeat& heartbeat,
 absl::Status RunMachine::Take(const event::Ready& ready, RunAnswer& answer) {
   const IslandCredentials& island = ready.island;
   const int64_t commit_seq = ready.commit_seq;
-  RETURN_IF_ERROR(CheckIsland(island));
+  RETURN_IF_ERROR(CheckReport(island));
   Touch(island.island_id);
   if (commit_seq < 0 || commit_seq > state_.commit_seq()) {
     return Refuse(absl::StatusCode::kInvalidArgument, "NO_SUCH_CUT",
@@ -453,7 +474,7 @@ absl::Status RunMachine::Take(const event::Progress& progress,
   const IslandCredentials& island = progress.island;
   const v1::ReportProgressRequest& request = progress.request;
   RETURN_IF_ERROR(CheckProgress(request));
-  RETURN_IF_ERROR(CheckIsland(island));
+  RETURN_IF_ERROR(CheckReport(island));
   Touch(island.island_id);
   const int32_t slot = state_.FindMember(island.island_id)->record.slot();
   ObservedMember& observed = observed_.members[slot];
@@ -524,7 +545,7 @@ absl::Status RunMachine::Take(const event::Progress& progress,
 
 absl::Status RunMachine::Take(const event::Leave& leave, RunAnswer& answer) {
   const IslandCredentials& island = leave.island;
-  const absl::Status status = CheckIsland(island);
+  const absl::Status status = CheckReport(island);
   if (absl::IsFailedPrecondition(status)) return absl::OkStatus();
   RETURN_IF_ERROR(status);
   if (state_.ended()) return absl::OkStatus();

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -113,6 +114,9 @@ class RunMachine {
   const std::string& waits_for() const { return waits_for_; }
   // The fault that stops the run; nullopt without one.
   std::optional<v1::Fault> fault() const;
+  // The place of EncodeSpecPart's result (run_queries.h); null until its first
+  // call. Events do not change a spec.
+  std::shared_ptr<const std::string>& encoded_spec() { return encoded_spec_; }
   // True if TakeRecords has something.
   bool has_records() const { return !records_.empty(); }
 
@@ -226,6 +230,12 @@ class RunMachine {
   std::optional<int32_t> TakeDataShard(const std::string& island_id,
                                        int32_t slot, const ObservedMember* old,
                                        const std::string& token_id);
+  // Counts a call of a member.
+  //
+  // RESOURCE_EXHAUSTED, TOO_MANY_CALLS: the member calls too often.
+  absl::Status CountCall(const std::string& island_id, CallRate& rate);
+  // As CheckIsland, and counts the call among the island's reports.
+  absl::Status CheckReport(const IslandCredentials& island);
   void Touch(const std::string& island_id);
   void SetNow(absl::Time now) { now_ = std::max(now_, now); }
   void ResizeObservations();
@@ -242,6 +252,7 @@ class RunMachine {
   // The newest Tick's time. Leases and deadlines that end by then have ended.
   absl::Time due_ = absl::InfinitePast();
   std::string waits_for_;
+  std::shared_ptr<const std::string> encoded_spec_;
   std::optional<uint64_t> required_features_;  // Once it was needed.
   v1::Fault frozen_fault_;
   absl::Status refusal_;  // Not OK: frozen.

@@ -1232,6 +1232,72 @@ TEST_F(RunMachineTest, IslandsThatReadTheSameSamplesAreWarned) {
   EXPECT_EQ(warning(0), "");
 }
 
+TEST_F(RunMachineTest, AnIslandThatJoinsInALoopIsHeldToARate) {
+  Start(SimpleSpec());
+  int joined = 0;
+  absl::Status refused;
+  for (int i = 0; i < 100; ++i) {
+    const absl::Status status = run_->Join("i1");
+    if (status.ok()) {
+      ++joined;
+    } else {
+      refused = status;
+    }
+  }
+  EXPECT_EQ(joined, 9);  // And once at the start.
+  EXPECT_TRUE(HasReason(refused, "TOO_MANY_CALLS")) << refused;
+  EXPECT_TRUE(IsAway(refused));
+  EXPECT_EQ(GetRetryDelay(refused), absl::Seconds(2));
+  EXPECT_EQ(run_->machine().observed().refused_call_count, 91);
+  // Others are not refused, and a refusal does not end the membership.
+  EXPECT_TRUE(run_->Join("i0").ok());
+  EXPECT_TRUE(run_->Heartbeat("i1").ok());
+  // A program that is restarted in a loop of a few seconds gets in each time.
+  for (int i = 0; i < 20; ++i) {
+    run_->Pass(absl::Seconds(2));
+    EXPECT_TRUE(run_->Join("i1").ok()) << i;
+  }
+}
+
+TEST_F(RunMachineTest, AnIslandThatReportsInALoopIsHeldToARate) {
+  Start(SimpleSpec());
+  // Each of these would send a plan to everybody.
+  v1::ReportProgressRequest request;
+  const auto report = [&](int i) {
+    request.set_index_digest(std::string(64, static_cast<char>('a' + i % 2)));
+    return run_->machine()
+        .Step(event::Progress{run_->Credentials("i1"), request}, run_->now())
+        .status();
+  };
+  int count = 0;
+  for (int i = 0; i < 1000; ++i) count += report(i).ok() ? 1 : 0;
+  EXPECT_EQ(count, 63);  // And ReportReady at the start.
+  EXPECT_TRUE(HasReason(report(0), "TOO_MANY_CALLS"));
+  EXPECT_TRUE(HasReason(run_->Ready("i1"), "TOO_MANY_CALLS"));
+  EXPECT_TRUE(HasReason(run_->Leave("i1"), "TOO_MANY_CALLS"));
+  EXPECT_TRUE(run_->Heartbeat("i1").ok());
+  for (int i = 0; i < 100; ++i) {
+    run_->Pass(absl::Seconds(1));
+    EXPECT_TRUE(report(i).ok()) << i;
+  }
+}
+
+TEST_F(RunMachineTest, ASpecIsEncodedOnceAndMergesWithTheRestOfAnAnswer) {
+  Start(SimpleSpec());
+  RunMachine& machine = run_->machine();
+  const auto part = EncodeSpecPart(machine);
+  run_->Settle();
+  EXPECT_EQ(EncodeSpecPart(machine), part);
+  v1::GetRunResponse answer;
+  ASSERT_TRUE(answer.ParseFromString(
+      *part + BuildRunAnswer(machine, *run_).SerializeAsString()));
+  EXPECT_GT(answer.run().spec().layout().tensors_size(), 0);
+  EXPECT_EQ(answer.run().DebugString(),
+            BuildRun(machine, /*with_tensors=*/true).DebugString());
+  EXPECT_EQ(answer.cut_size(), 1);
+  EXPECT_EQ(answer.shards_size(), 2);
+}
+
 TEST_F(RunMachineTest, PhasesOfASynchronizationAreTakenOnce) {
   Start(SimpleSpec());
   v1::ReportProgressRequest request;

@@ -204,18 +204,45 @@ v1::RunMirror BuildMirror(const RunMachine& machine,
   return mirror;
 }
 
-v1::Run BuildRun(const RunMachine& machine, bool with_tensors) {
+namespace {
+
+v1::RunSpec BuildWholeSpec(const RunState& state) {
+  v1::RunSpec spec = state.spec();
+  // Only the coordinator reads these. An older island or server would refuse a
+  // spec with fields that it does not know.
+  spec.clear_guard();
+  if (!spec.checkpoint().mirror()) spec.clear_checkpoint();
+  return spec;
+}
+
+v1::Run BuildRunWithoutSpec(const RunMachine& machine) {
   const RunState& state = machine.state();
   v1::Run run;
   run.set_run_id(state.run_id());
+  run.set_state(state.state());
+  run.set_state_reason(state.state_reason().empty() ? machine.waits_for()
+                                                    : state.state_reason());
+  run.set_run_epoch(state.run_epoch());
+  run.set_layout_fingerprint(state.layout().fingerprint());
+  *run.mutable_create_time() = ToProto(state.create_time());
+  if (state.ended()) *run.mutable_end_time() = ToProto(state.end_time());
+  run.set_revision(state.revision());
+  run.set_run_uid(state.run_uid());
+  if (!state.restores().empty()) {
+    *run.mutable_restored() = state.restores().back();
+  }
+  std::optional<v1::Fault> fault = machine.fault();
+  if (fault.has_value()) *run.mutable_fault() = *std::move(fault);
+  return run;
+}
+
+}  // namespace
+
+v1::Run BuildRun(const RunMachine& machine, bool with_tensors) {
+  const RunState& state = machine.state();
+  v1::Run run = BuildRunWithoutSpec(machine);
   if (with_tensors) {
-    *run.mutable_spec() = state.spec();
-    // Only the coordinator reads these. An older island or server would refuse
-    // a spec with fields that it does not know.
-    run.mutable_spec()->clear_guard();
-    if (!state.spec().checkpoint().mirror()) {
-      run.mutable_spec()->clear_checkpoint();
-    }
+    *run.mutable_spec() = BuildWholeSpec(state);
   } else {
     v1::RunSpec& spec = *run.mutable_spec();
     spec.mutable_layout()->set_fragment_count(
@@ -236,21 +263,31 @@ v1::Run BuildRun(const RunMachine& machine, bool with_tensors) {
     *spec.mutable_checkpoint() = state.spec().checkpoint();
     *spec.mutable_guard() = state.spec().guard();
   }
-  run.set_state(state.state());
-  run.set_state_reason(state.state_reason().empty() ? machine.waits_for()
-                                                    : state.state_reason());
-  run.set_run_epoch(state.run_epoch());
-  run.set_layout_fingerprint(state.layout().fingerprint());
-  *run.mutable_create_time() = ToProto(state.create_time());
-  if (state.ended()) *run.mutable_end_time() = ToProto(state.end_time());
-  run.set_revision(state.revision());
-  run.set_run_uid(state.run_uid());
-  if (!state.restores().empty()) {
-    *run.mutable_restored() = state.restores().back();
-  }
-  std::optional<v1::Fault> fault = machine.fault();
-  if (fault.has_value()) *run.mutable_fault() = *std::move(fault);
   return run;
+}
+
+std::shared_ptr<const std::string> EncodeSpecPart(RunMachine& machine) {
+  std::shared_ptr<const std::string>& part = machine.encoded_spec();
+  if (part == nullptr) {
+    v1::GetRunResponse response;
+    *response.mutable_run()->mutable_spec() = BuildWholeSpec(machine.state());
+    part = std::make_shared<const std::string>(response.SerializeAsString());
+  }
+  return part;
+}
+
+v1::GetRunResponse BuildRunAnswer(const RunMachine& machine,
+                                  const ServerDirectory& servers) {
+  v1::GetRunResponse answer;
+  *answer.mutable_run() = BuildRunWithoutSpec(machine);
+  const RunState& state = machine.state();
+  if (state.state() != v1::RUN_STATE_COMPLETED) return answer;
+  for (const FragmentState& fragment : state.fragments()) {
+    *answer.add_cut() = fragment.newest;
+  }
+  *answer.mutable_shards() = BuildPlacement(state, servers);
+  answer.set_placement_epoch(state.placement_epoch());
+  return answer;
 }
 
 v1::RunPreview BuildRunPreview(const RunMachine& machine) {

@@ -86,6 +86,9 @@ absl::StatusOr<SignedGrant> SignGrant(const v1::CertificateGrant& grant,
 
 // What a stranger is told of an error of the coordinator's.
 absl::Status ToStrangersError(const absl::Status& status) {
+  const absl::Status away =
+      absl::UnavailableError("the coordinator is away; try again");
+  if (IsAway(status)) return away;  // Or full for a moment.
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kAlreadyExists:
@@ -107,7 +110,7 @@ absl::Status ToStrangersError(const absl::Status& status) {
     default:
       break;
   }
-  return absl::UnavailableError("the coordinator is away; try again");
+  return away;
 }
 
 template <typename Response>
@@ -115,8 +118,7 @@ absl::StatusOr<Response> ForStranger(absl::StatusOr<Response> response) {
   if (response.ok()) return response;
   const absl::Status told = ToStrangersError(response.status());
   // That the coordinator is away is the announcer's to log.
-  if (told != response.status() && !absl::IsUnavailable(response.status()) &&
-      !absl::IsDeadlineExceeded(response.status())) {
+  if (told != response.status() && !IsAway(response.status())) {
     LOG(WARNING) << "the coordinator refuses this gate: " << response.status();
   }
   return told;

@@ -403,6 +403,8 @@ TEST_F(GateTest, WhatIsNotAboutTheRequestIsHidden) {
        {absl::InternalError("secret detail"),
         absl::UnavailableError("10.0.0.1"), absl::DeadlineExceededError("x"),
         absl::FailedPreconditionError("x"),
+        RefuseForNow(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+                     "too many calls", absl::Seconds(1)),
         absl::PermissionDeniedError("the role reader may not call")}) {
     coordinator_.FailNext(inner);
     EXPECT_EQ(CheckToken(),

@@ -88,6 +88,7 @@ class Gauges {
     }
     add(last_commit_, ToSeconds(values.last_commit));
     add(tokens_per_second_, values.tokens_per_second);
+    add(refused_calls_, static_cast<double>(values.refused_call_count));
     if (values.train_loss.has_value()) add(train_loss_, *values.train_loss);
     if (values.validation_loss.has_value()) {
       add(validation_loss_, *values.validation_loss);
@@ -136,6 +137,10 @@ class Gauges {
         MakeGauges("atoll_run_validation_loss",
                    "Loss of the newest evaluation, in nats per token.",
                    std::move(validation_loss_)),
+        MakeCounters("atoll_refused_island_calls_total",
+                     "Joins, leaves and reports that were refused because an "
+                     "island made too many.",
+                     std::move(refused_calls_)),
         MakeGauges("atoll_run_tokens_per_second",
                    "Sum of the present islands' speeds.",
                    std::move(tokens_per_second_)),
@@ -145,7 +150,8 @@ class Gauges {
  private:
   std::vector<Sample> commits_, tokens_, islands_, min_quorum_, shards_,
       states_, wait_start_, outside_band_, mirror_time_, mirror_wait_start_,
-      last_commit_, train_loss_, validation_loss_, tokens_per_second_;
+      last_commit_, train_loss_, validation_loss_, tokens_per_second_,
+      refused_calls_;
 };
 
 using OutcomeCounts = std::array<int64_t, v1::Outcome_ARRAYSIZE>;
@@ -198,6 +204,7 @@ RunValues ReadRunValues(const RunMachine& machine,
   values.wait_start = FindWaitStart(machine);
   values.last_commit = state.commit_seq() > 0 ? state.last_commit_time()
                                               : state.create_time();
+  values.refused_call_count = machine.observed().refused_call_count;
   const LiveTotals totals = ComputeTotals(machine);
   values.tokens_per_second = totals.tokens_per_second;
   if (totals.loss_count > 0) {

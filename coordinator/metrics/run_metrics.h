@@ -8,6 +8,8 @@
 //   atoll_last_commit_timestamp_seconds, atoll_run_train_loss,
 //   atoll_run_validation_loss, atoll_run_tokens_per_second
 //     as the run's state has them: a restart of the coordinator changes none
+//   atoll_refused_island_calls_total
+//     joins, leaves and reports above an island's rate, since the start
 //   atoll_contributions_total{outcome}, atoll_round_duration_seconds{phase},
 //   atoll_contributions_above_norm_bound_total, atoll_failed_evaluations_total
 //     counted from durable batches since the start
@@ -70,6 +72,7 @@ struct RunValues {
   std::optional<absl::Time> mirror_wait_start;  // RunMirror.wait_start_time.
   absl::Time last_commit;  // When the run was created, before the first one.
   double tokens_per_second = 0;
+  int64_t refused_call_count = 0;  // Observations.
   std::optional<double> train_loss;
   std::optional<double> validation_loss;
 };

@@ -43,6 +43,7 @@ class RunMetricsTest : public testing::Test {
     run.run_id = run_id;
     run.state = v1::RUN_STATE_ACTIVE;
     run.commit_count = 5;
+    run.refused_call_count = 7;
     run.island_counts[v1::ISLAND_STATE_READY] = 3;
     run.shard_counts = {1, 0, 2, 0};
     run.last_commit = absl::FromUnixSeconds(1000);
@@ -102,6 +103,7 @@ class RunMetricsTest : public testing::Test {
 
 TEST_F(RunMetricsTest, ShowTheValuesOfARun) {
   EXPECT_EQ(Counter("atoll_commits_total"), 5);
+  EXPECT_EQ(Counter("atoll_refused_island_calls_total"), 7);
   EXPECT_EQ(Gauge("atoll_islands", {{"run", "run"}, {"state", "ready"}}), 3);
   EXPECT_EQ(Gauge("atoll_islands", {{"run", "run"}, {"state", "lost"}}), 0);
   EXPECT_EQ(Gauge("atoll_shards", {{"run", "run"}, {"state", "serving"}}), 1);

@@ -18,6 +18,14 @@ grpc::ServerUnaryReactor* AnswerError(grpc::CallbackServerContext* context,
   return reactor;
 }
 
+CallOrigin GetOrigin(const grpc::CallbackServerContext* context, size_t bytes,
+                     std::string run_id) {
+  const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
+  const bool is_named = caller.ok() && !caller->id.empty();
+  return {is_named ? rpc::GetCallerName(*context) : "", std::move(run_id),
+          bytes, [context] { return context->IsCancelled(); }};
+}
+
 absl::Status CheckRunFor(const Coordinator& coordinator,
                          const rpc::Caller& caller, const RunMachine& run) {
   const bool is_bound =

@@ -38,17 +38,33 @@ absl::StatusOr<RunMachine*> FindRunFor(Coordinator& coordinator,
 // The calling peer, for the audit log.
 Actor GetActor(const grpc::CallbackServerContext& context);
 
+// Where a call with `bytes` comes from. `context` lives until it is answered.
+CallOrigin GetOrigin(const grpc::CallbackServerContext* context, size_t bytes,
+                     std::string run_id = "");
+template <typename Request>
+CallOrigin GetOrigin(const grpc::CallbackServerContext* context,
+                     const Request& request) {
+  CallOrigin origin = GetOrigin(context, request.ByteSizeLong());
+  if constexpr (requires { request.run_id(); }) {
+    origin.run_id = request.run_id();
+  }
+  return origin;
+}
+
 // Answers the call with the result of `decide`, once its records are durable.
-template <typename Response>
+template <typename Response, typename Request>
 grpc::ServerUnaryReactor* Answer(
-    EventLoop& loop, grpc::CallbackServerContext* context, Response* response,
+    EventLoop& loop, grpc::CallbackServerContext* context,
+    const Request* request, Response* response,
     std::function<absl::StatusOr<Response>(Coordinator&, absl::Time)> decide) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   loop.Post<Response>(
-      std::move(decide), [reactor, response](absl::StatusOr<Response> result) {
+      std::move(decide),
+      [reactor, response](absl::StatusOr<Response> result) {
         if (result.ok()) *response = *std::move(result);
         reactor->Finish(rpc::ToGrpc(WithDefaultReason(result.status())));
-      });
+      },
+      GetOrigin(context, *request));
   return reactor;
 }
 
@@ -62,7 +78,7 @@ grpc::ServerUnaryReactor* AnswerForRun(EventLoop& loop,
   const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
   if (!caller.ok()) return AnswerError(context, caller.status());
   return Answer<Response>(
-      loop, context, response,
+      loop, context, request, response,
       [request, caller = *caller, decide = std::move(decide)](
           Coordinator& coordinator,
           absl::Time now) -> absl::StatusOr<Response> {

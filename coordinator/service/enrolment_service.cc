@@ -127,7 +127,7 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
       const v1::ListTokensRequest* request,
       v1::ListTokensResponse* response) override {
     return Answer<v1::ListTokensResponse>(
-        loop_, context, response,
+        loop_, context, request, response,
         [=](Coordinator& coordinator,
             absl::Time now) -> absl::StatusOr<v1::ListTokensResponse> {
           v1::ListTokensResponse list;
@@ -159,7 +159,7 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
       v1::ListAuditRecordsResponse* response) override {
     // Rows are durable before anybody sees them; the thread reads in its turn.
     return Answer<v1::ListAuditRecordsResponse>(
-        loop_, context, response,
+        loop_, context, request, response,
         [=, this](Coordinator& coordinator, absl::Time now) {
           return ReadAudit(loop_.store(), *request);
         });
@@ -174,7 +174,7 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
                                    Decision decide,
                                    EnrolmentRandom random = {}) {
     return Answer<Response>(
-        loop_, context, response,
+        loop_, context, request, response,
         [=, actor = GetActor(*context)](
             Coordinator& coordinator, absl::Time now) {
           return std::invoke(decide, coordinator, *request,

@@ -29,6 +29,11 @@ constexpr absl::Duration kPauseMax = absl::Milliseconds(250);
 // A shorter stall is not logged.
 constexpr absl::Duration kLoggedStallMin = absl::Seconds(1);
 constexpr int64_t kReplayPage = 1024;
+// Callers of a stream that has no room ask again after this time.
+constexpr absl::Duration kStreamRetry = absl::Seconds(5);
+// A batch ends at the first of these: its answers are kept until its end.
+constexpr size_t kBatchCallsMax = 1024;
+constexpr size_t kBatchAnswerBytesMax = 8 << 20;
 
 // Points where tests kill the program. The names are spelled out, so that a
 // test finds all of them in the binary.
@@ -135,10 +140,12 @@ absl::Status CannotStore(const absl::Status& error) {
   return Refuse(absl::StatusCode::kUnavailable, "DISK_FAILS", text);
 }
 
-absl::Status TooManyStreams(size_t count) {
-  return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_STREAMS",
-                absl::StrCat("the coordinator serves ", count,
-                             " such streams, its maximum"));
+absl::Status TooManyStreams(size_t count, absl::string_view run_id) {
+  return RefuseForNow(
+      absl::StatusCode::kResourceExhausted, "TOO_MANY_STREAMS",
+      absl::StrCat("the coordinator serves ", count, " such streams",
+                   run_id.empty() ? "" : " of run ", run_id, ", its maximum"),
+      kStreamRetry);
 }
 
 // Limits the lines of each run by itself, so that no run's lines leave out
@@ -188,11 +195,10 @@ void EventLoop::PostEvent(Event event) {
     MutexLock lock(&mutex_);
     if (stopping_) {
       refusal = Stopping();
-    } else if (queue_.size() >= spec_.queue_max) {
-      refusal = RefuseForNow(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
-                             "too many calls wait for the coordinator",
-                             absl::Seconds(1));
     } else {
+      refusal = waiting_.Admit(event.origin);
+    }
+    if (refusal.ok()) {
       queue_.push_back(std::move(event));
       changed_.Signal();
       return;
@@ -287,7 +293,7 @@ absl::Status EventLoop::MakeDurable(const Batch& batch) {
 
 void EventLoop::Run() {
   while (true) {
-    std::deque<Event> batch;
+    std::deque<Event> queued;
     bool is_last = false;
     const absl::Time next =
         std::min(failure_.ok() ? coordinator_->NextTimer() : recovery_time_,
@@ -301,9 +307,10 @@ void EventLoop::Run() {
                                  std::min(next - look_time_, kLookPeriod));
       }
       is_last = stopping_;
-      batch.swap(queue_);
+      queued.swap(queue_);
     }
-    if (!is_last || !batch.empty()) RunBatch(std::move(batch));
+    if (!is_last && queued.empty()) RunBatch(queued);
+    while (!queued.empty()) RunBatch(queued);
     if (is_last) break;
   }
   EndAll();
@@ -353,11 +360,23 @@ void EventLoop::TryToRecover() {
   if (spec_.on_mirror_due) spec_.on_mirror_due();  // For the new start.
 }
 
-void EventLoop::RunBatch(std::deque<Event> batch) {
+void EventLoop::AnswerAll(std::vector<Event> events,
+                          const absl::Status& durable) {
+  for (Event& event : events) event.answer(durable);
+  MutexLock lock(&mutex_);
+  for (const Event& event : events) waiting_.Release(event.origin);
+}
+
+void EventLoop::RunBatch(std::deque<Event>& queued) {
+  std::vector<Event> batch;
+  const auto take = [&] {
+    batch.push_back(std::move(queued.front()));
+    queued.pop_front();
+  };
   if (!failure_.ok()) TryToRecover();
   if (!failure_.ok()) {
-    for (Event& event : batch) event.answer(CannotStore(failure_));
-    return;
+    while (!queued.empty()) take();
+    return AnswerAll(std::move(batch), CannotStore(failure_));
   }
   const absl::Duration stall = std::exchange(stall_, absl::ZeroDuration());
   if (stall >= kLoggedStallMin) {
@@ -368,14 +387,27 @@ void EventLoop::RunBatch(std::deque<Event> batch) {
   if (stall > absl::ZeroDuration()) coordinator_->AddStall(stall);
   // Not a newer time: inputs that came after the look are not read yet.
   const absl::Time now = look_time_;
-  for (Event& event : batch) event.decide(*coordinator_, now);
-  coordinator_->Advance(now);
+  std::vector<Event> abandoned;
+  size_t answer_bytes = 0;
+  while (!queued.empty() && batch.size() < kBatchCallsMax &&
+         answer_bytes < kBatchAnswerBytesMax) {
+    take();
+    Event& event = batch.back();
+    if (event.origin.is_gone && event.origin.is_gone()) {
+      abandoned.push_back(std::move(event));
+      batch.pop_back();
+    } else {
+      answer_bytes += event.decide(*coordinator_, now);
+    }
+  }
+  AnswerAll(std::move(abandoned), absl::CancelledError("the caller is gone"));
+  // Otherwise leases would end whose heartbeats are queued.
+  if (queued.empty()) coordinator_->Advance(now);
   const Effects effects = coordinator_->TakeEffects(now);
   const absl::Status durable = MakeDurable(effects.batch);
   if (!durable.ok()) {
     SetFailure(durable);
-    for (Event& event : batch) event.answer(CannotStore(durable));
-    return;
+    return AnswerAll(std::move(batch), CannotStore(durable));
   }
   LogReasons(effects.reasons);
   for (const std::string& warning : effects.warnings) LOG(WARNING) << warning;
@@ -386,7 +418,7 @@ void EventLoop::RunBatch(std::deque<Event> batch) {
   Publish(effects);
   ShowRefusal();
   if (effects.mirror_due && spec_.on_mirror_due) spec_.on_mirror_due();
-  for (Event& event : batch) event.answer(absl::OkStatus());
+  AnswerAll(std::move(batch), absl::OkStatus());
 }
 
 bool EventLoop::Feed(const IslandWatch& watch) {
@@ -474,6 +506,19 @@ void EventLoop::MakeRoom(std::list<Watch>& watches, size_t count_max,
   });
 }
 
+template <typename Watch>
+absl::Status EventLoop::CheckRoom(const std::list<Watch>& watches,
+                                  const Spec::StreamBound& bound,
+                                  const std::string& run_id) {
+  if (watches.size() >= bound.all) return TooManyStreams(bound.all, "");
+  const auto count = static_cast<size_t>(
+      std::count_if(watches.begin(), watches.end(), [&](const Watch& watch) {
+        return watch.run_id == run_id;
+      }));
+  return count < bound.a_run ? absl::OkStatus()
+                             : TooManyStreams(bound.a_run, run_id);
+}
+
 void EventLoop::WatchIsland(const std::string& run_id,
                             const IslandCredentials& island,
                             std::shared_ptr<PlanSink<v1::IslandPlan>> sink,
@@ -495,10 +540,10 @@ void EventLoop::WatchIsland(const std::string& run_id,
                             watch.island.island_id == island.island_id;
                    });
         }
-        if (result.ok() && island_watches_.size() >= spec_.streams_max) {
-          result = TooManyStreams(spec_.streams_max);
-        }
-        if (!result.ok()) return sink->End(result.status());
+        absl::Status status = result.status();
+        status.Update(
+            CheckRoom(island_watches_, spec_.island_streams, run_id));
+        if (!status.ok()) return sink->End(status);
         IslandWatch watch = {run_id, island, sink};
         if (Feed(watch)) island_watches_.push_back(std::move(watch));
       });
@@ -523,8 +568,9 @@ void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
                      return watch.server_id == server_id;
                    });
         }
-        if (result.ok() && server_watches_.size() >= spec_.streams_max) {
-          result = TooManyStreams(spec_.streams_max);
+        if (result.ok() &&
+            server_watches_.size() >= spec_.server_streams_max) {
+          result = TooManyStreams(spec_.server_streams_max, "");
         }
         if (!result.ok()) return sink->End(result.status());
         ServerWatch watch = {server_id, incarnation, directory_id, sink};
@@ -564,10 +610,9 @@ void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
                      return watch.reader == reader;
                    });
         }
-        if (tail.ok() && log_watches_.size() >= spec_.streams_max) {
-          tail = TooManyStreams(spec_.streams_max);
-        }
-        if (!tail.ok()) return sink->End(tail.status());
+        absl::Status status = tail.status();
+        status.Update(CheckRoom(log_watches_, spec_.event_streams, run_id));
+        if (!status.ok()) return sink->End(status);
         sink->SetIslands(std::move(tail->island_ids));
         sink->OnDurable(tail->revision, tail->ended);
         if (!sink->done()) {

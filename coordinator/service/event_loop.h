@@ -1,9 +1,10 @@
 // The one thread that the coordinator's core runs on.
 //
-// The thread takes all queued events, lets the core decide them one by one, and
-// makes their records durable in one synced batch. Only then does it answer the
-// events and send plans. So nothing is seen that could still be lost, and a
-// slow disk makes larger batches, not a longer queue. Core timers wake it too.
+// The thread takes the queued events, lets the core decide them one by one, and
+// makes their records durable in one synced batch, or in several if their
+// answers would take much memory. Only then does it answer the events and send
+// plans. So nothing is seen that could still be lost, and a slow disk makes
+// larger batches, not a longer queue. Core timers wake it too.
 //
 // While the thread waits for the disk, or the process is stopped, heartbeats
 // wait too. So the core adds such a stall to every lease, window and deadline.
@@ -38,6 +39,7 @@
 #include "coordinator/core/coordinator.h"
 #include "coordinator/metrics/run_metrics.h"
 #include "coordinator/service/run_event_writer.h"
+#include "coordinator/service/waiting_calls.h"
 #include "coordinator/store/store.h"
 #include "prometheus/histogram.h"
 
@@ -62,10 +64,18 @@ class EventLoop {
     Store* store = nullptr;        // Must outlive the loop.
     const Clock* clock = nullptr;  // Must outlive the loop.
     CoordinatorOptions coordinator;
-    // Queued events; further ones are refused with RESOURCE_EXHAUSTED.
-    size_t queue_max = 8192;
-    // Streams of each kind.
-    size_t streams_max = 4096;
+    // What may wait; further calls are refused with RESOURCE_EXHAUSTED.
+    WaitingCalls::Bounds waiting;
+    // Streams of a kind, and of these the ones of one run. So no run takes the
+    // streams of others, and all of them together fit into memory: a stream of
+    // a connection with TLS needs up to 123 KiB.
+    struct StreamBound {
+      size_t all = 0;
+      size_t a_run = 0;
+    };
+    StreamBound island_streams = {6144, 2048};
+    StreamBound event_streams = {1024, 256};
+    size_t server_streams_max = 4096;
     // Streams of each kind for one island or server. A newer stream ends the
     // oldest.
     size_t streams_a_caller_max = 4;
@@ -104,18 +114,25 @@ class EventLoop {
 
   // Runs `decide` on the thread and passes its result to `answer` once its
   // records are durable. Calls `answer` exactly once: on the thread, or within
-  // this call if the event is refused.
+  // this call if the event is refused. A call whose caller is gone ends with
+  // CANCELLED, and is not decided.
   template <typename Result>
   void Post(
       std::function<absl::StatusOr<Result>(Coordinator&, absl::Time)> decide,
-      std::function<void(absl::StatusOr<Result>)> answer) {
+      std::function<void(absl::StatusOr<Result>)> answer,
+      CallOrigin origin = {}) {
     auto result = std::make_shared<absl::StatusOr<Result>>(
         absl::UnknownError("not decided"));
     Event event;
     event.decide = [result, decide = std::move(decide)](
                        Coordinator& coordinator, absl::Time now) {
       *result = decide(coordinator, now);
+      if constexpr (requires(const Result& one) { one.ByteSizeLong(); }) {
+        if (result->ok()) return (*result)->ByteSizeLong();
+      }
+      return size_t{0};
     };
+    event.origin = std::move(origin);
     event.answer = [result,
                     answer = std::move(answer)](const absl::Status& durable) {
       if (durable.ok()) {
@@ -154,8 +171,10 @@ class EventLoop {
 
  private:
   struct Event {
-    std::function<void(Coordinator&, absl::Time)> decide;
+    // Returns the bytes of the answer.
+    std::function<size_t(Coordinator&, absl::Time)> decide;
     std::function<void(const absl::Status& durable)> answer;
+    CallOrigin origin;
   };
   struct IslandWatch {
     std::string run_id;
@@ -175,7 +194,7 @@ class EventLoop {
     std::string reader;
   };
 
-  explicit EventLoop(const Spec& spec) : spec_(spec) {}
+  explicit EventLoop(const Spec& spec) : spec_(spec), waiting_(spec.waiting) {}
 
   void PostEvent(Event event);
   // The clock's time, shifted so that it never precedes the newest stored time.
@@ -196,8 +215,10 @@ class EventLoop {
   // Recovers if it is time to, and feeds all streams then.
   void TryToRecover();
   void SetFailure(const absl::Status& failure);
-  // Decides the events at `look_time_`.
-  void RunBatch(std::deque<Event> batch);
+  // Decides the first events of `queued` at `look_time_`, as many as one batch
+  // may have, and what is due by then after the last of them.
+  void RunBatch(std::deque<Event>& queued);
+  void AnswerAll(std::vector<Event> events, const absl::Status& durable);
   absl::Status MakeDurable(const Batch& batch);
   void Publish(const Effects& effects);
   // Ends the oldest watches with `is_same` until fewer than `count_max` are
@@ -205,6 +226,12 @@ class EventLoop {
   template <typename Watch, typename IsSame>
   static void MakeRoom(std::list<Watch>& watches, size_t count_max,
                        IsSame is_same);
+  // OK if the run may have one more of these streams. Otherwise
+  // RESOURCE_EXHAUSTED, TOO_MANY_STREAMS.
+  template <typename Watch>
+  static absl::Status CheckRoom(const std::list<Watch>& watches,
+                                const Spec::StreamBound& bound,
+                                const std::string& run_id);
   // Calls on_refusal if the refusal has changed.
   void ShowRefusal();
   // Sends its plan to a stream; false if the stream has ended.
@@ -230,6 +257,8 @@ class EventLoop {
   Mutex mutex_;
   CondVar changed_;
   std::deque<Event> queue_ ABSL_GUARDED_BY(mutex_);
+  // The events that are not answered yet.
+  WaitingCalls waiting_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;

@@ -242,16 +242,17 @@ class EventLoopTest : public testing::Test {
     EXPECT_TRUE(registered.get().ok());
   }
 
-  IslandCredentials Join(const std::string& island_id) {
+  IslandCredentials Join(const std::string& island_id,
+                         const std::string& run_id = "run") {
     IslandCredentials credentials = {island_id, 0, "secret"};
     Do([&](Coordinator& coordinator, absl::Time now) {
       v1::JoinRequest request;
-      request.set_run_id("run");
+      request.set_run_id(run_id);
       request.set_island_id(island_id);
       request.mutable_capabilities()->add_devices()->set_kind("cpu");
       request.mutable_capabilities()->set_data_fingerprint(
           SimpleSpec().data().fingerprint());
-      const auto answer = (*coordinator.FindRun("run"))
+      const auto answer = (*coordinator.FindRun(run_id))
                               ->Step(event::Join{request, "secret"}, now);
       ASSERT_TRUE(answer.ok()) << answer.status();
       credentials.island_epoch = answer->joined.island_epoch();
@@ -271,9 +272,10 @@ class EventLoopTest : public testing::Test {
     return present;
   }
 
-  std::shared_ptr<CountingSink> Watch(const IslandCredentials& island) {
+  std::shared_ptr<CountingSink> Watch(const IslandCredentials& island,
+                                      const std::string& run_id = "run") {
     auto sink = std::make_shared<CountingSink>();
-    loop_->WatchIsland("run", island, sink);
+    loop_->WatchIsland(run_id, island, sink);
     Ask().IgnoreError();
     return sink;
   }
@@ -417,7 +419,7 @@ TEST_F(EventLoopTest, AStoreThatTakesRecordsAgainServesAgain) {
 }
 
 TEST_F(EventLoopTest, OneIslandCannotTakeTheStreamsOfOthers) {
-  spec_.streams_max = 8;
+  spec_.island_streams.all = 8;
   Start();
   const IslandCredentials greedy = Join("greedy");
   const IslandCredentials other = Join("other");
@@ -431,6 +433,25 @@ TEST_F(EventLoopTest, OneIslandCannotTakeTheStreamsOfOthers) {
     EXPECT_GT(sinks[i]->offered_count, 0);
   }
   EXPECT_EQ(sinks[0]->end, absl::StatusCode::kUnavailable);
+}
+
+TEST_F(EventLoopTest, OneRunCannotTakeTheStreamsOfOthers) {
+  spec_.island_streams = {.all = 8, .a_run = 2};
+  Start();
+  Do([](Coordinator& coordinator, absl::Time now) {
+    v1::CreateRunRequest request;
+    request.set_run_id("other");
+    *request.mutable_spec() = SimpleSpec();
+    EXPECT_TRUE(coordinator.CreateRun(request, now).ok());
+  });
+  std::vector<std::shared_ptr<CountingSink>> sinks;
+  for (const char* id : {"a", "b", "c"}) sinks.push_back(Watch(Join(id)));
+  EXPECT_FALSE(sinks[0]->has_ended);
+  EXPECT_FALSE(sinks[1]->has_ended);
+  EXPECT_EQ(sinks[2]->end, absl::StatusCode::kResourceExhausted);
+  const auto sink = Watch(Join("a", "other"), "other");
+  EXPECT_FALSE(sink->has_ended);
+  EXPECT_GT(sink->offered_count, 0);
 }
 
 TEST_F(EventLoopTest, ThePositionInAPlanIsTheStoresNumberOfBatches) {
@@ -668,10 +689,92 @@ TEST_F(EventLoopTest, AServerThatHasNotReportedIsToldOfARunThatHasEnded) {
   });
 }
 
+// --- Floods ------------------------------------------------------------------
+
+TEST_F(EventLoopTest, ACallWhoseCallerIsGoneIsNotDecided) {
+  std::atomic<bool> is_gone = false, is_decided = false;
+  std::promise<absl::Status> answered;
+  SyncFor(absl::Seconds(1), [&] {
+    CallOrigin origin;
+    origin.is_gone = [&] { return is_gone.load(); };
+    loop_->Post<bool>(
+        [&](Coordinator&, absl::Time) -> absl::StatusOr<bool> {
+          is_decided = true;
+          return true;
+        },
+        [&](absl::StatusOr<bool> result) {
+          answered.set_value(result.status());
+        },
+        origin);
+    is_gone = true;
+  });
+  EXPECT_EQ(answered.get_future().get().code(), absl::StatusCode::kCancelled);
+  EXPECT_FALSE(is_decided);
+}
+
+TEST_F(EventLoopTest, OneCallerDoesNotFillTheQueue) {
+  spec_.waiting.a_caller.call_count = 3;
+  Start();
+  std::vector<std::future<absl::Status>> answers;
+  const auto ask = [&](const std::string& caller) {
+    auto answered = std::make_shared<std::promise<absl::Status>>();
+    CallOrigin origin;
+    origin.caller = caller;
+    loop_->Post<bool>(
+        [](Coordinator&, absl::Time) -> absl::StatusOr<bool> { return true; },
+        [answered](absl::StatusOr<bool> result) {
+          answered->set_value(result.status());
+        },
+        origin);
+    answers.push_back(answered->get_future());
+  };
+  SyncFor(absl::Seconds(1), [&] {
+    for (int i = 0; i < 5; ++i) ask("island:greedy");
+    ask("island:other");
+  });
+  for (int i = 0; i < 6; ++i) {
+    const absl::Status answer = answers[i].get();
+    EXPECT_EQ(HasReason(answer, "QUEUE_FULL"), i == 3 || i == 4) << answer;
+  }
+  // What was answered counts no longer.
+  ask("island:greedy");
+  EXPECT_TRUE(answers.back().get().ok());
+}
+
+TEST_F(EventLoopTest, ALongQueueKeepsFewAnswersAndLosesNoMember) {
+  const std::vector<IslandCredentials> islands = StartRound();
+  int decided = 0, answered = 0, kept_max = 0;  // Used on the loop.
+  std::vector<std::future<absl::Status>> heartbeats;
+  SyncFor(lease_ + absl::Seconds(1), [&] {
+    for (int i = 0; i < 64; ++i) {
+      loop_->Post<v1::GetRunResponse>(
+          [&](Coordinator&, absl::Time) -> absl::StatusOr<v1::GetRunResponse> {
+            kept_max = std::max(kept_max, ++decided - answered);
+            v1::GetRunResponse large;
+            large.mutable_run()->set_state_reason(std::string(1 << 20, 'x'));
+            return large;
+          },
+          [&](absl::StatusOr<v1::GetRunResponse> answer) {
+            answered += answer.ok();
+          });
+    }
+    for (const IslandCredentials& island : islands) {
+      heartbeats.push_back(PostHeartbeat(island));
+    }
+  });
+  for (std::future<absl::Status>& answer : heartbeats) {
+    EXPECT_TRUE(answer.get().ok());
+  }
+  EXPECT_EQ(answered, 64);
+  EXPECT_LE(kept_max, 8);
+  EXPECT_TRUE(IsPresent("a"));
+  EXPECT_TRUE(IsPresent("b"));
+}
+
 // --- Stops -------------------------------------------------------------------
 
 TEST_F(EventLoopTest, AStopDecidesAndSyncsWhatWasAccepted) {
-  spec_.queue_max = 1 << 20;
+  spec_.waiting.all.call_count = 1 << 20;
   Start();
   const auto sink = Watch(Join("a"));
   store_.Block();

@@ -74,7 +74,7 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
     if (status.ok()) status = secret.status();
     if (!status.ok()) return AnswerError(context, status);
     return Answer<v1::JoinResponse>(
-        loop_, context, response,
+        loop_, context, request, response,
         [request, caller = *caller, secret = *secret](
             Coordinator& coordinator,
             absl::Time now) -> absl::StatusOr<v1::JoinResponse> {

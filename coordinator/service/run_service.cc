@@ -1,7 +1,12 @@
+#include <memory>
+#include <string>
+#include <utility>
+
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/storage/v1/mirror_manifest.pb.h"
 #include "base/mirror/mirror_manifest.h"
 #include "base/random_id/random_id.h"
+#include "base/rpc/chunk_codec.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/outputs/plans.h"
@@ -60,7 +65,28 @@ grpc::ServerUnaryReactor* Steer(EventLoop& loop,
                       });
 }
 
-class RunServiceImpl : public v1::RunService::CallbackService {
+// An encoded GetRunResponse.
+struct EncodedRun {
+  std::shared_ptr<const std::string> spec_part;
+  std::string rest;
+
+  // What only this answer has.
+  size_t ByteSizeLong() const { return rest.size(); }
+};
+
+grpc::ByteBuffer ToBuffer(const EncodedRun& run) {
+  using Shared = std::shared_ptr<const std::string>;
+  const grpc::Slice parts[] = {
+      rpc::BorrowSlice(
+          *run.spec_part,
+          [](void* part) { delete static_cast<Shared*>(part); },
+          new Shared(run.spec_part)),
+      grpc::Slice(run.rest)};
+  return grpc::ByteBuffer(parts, 2);
+}
+
+class RunServiceImpl : public v1::RunService::WithRawCallbackMethod_GetRun<
+                           v1::RunService::CallbackService> {
  public:
   explicit RunServiceImpl(EventLoop& loop) : loop_(loop) {}
 
@@ -68,7 +94,7 @@ class RunServiceImpl : public v1::RunService::CallbackService {
       grpc::CallbackServerContext* context, const v1::CreateRunRequest* request,
       v1::CreateRunResponse* response) override {
     return Answer<v1::CreateRunResponse>(
-        loop_, context, response,
+        loop_, context, request, response,
         [=, run_uid = RandomId(), actor = GetActor(*context)](
             Coordinator& coordinator,
             absl::Time now) -> absl::StatusOr<v1::CreateRunResponse> {
@@ -82,23 +108,33 @@ class RunServiceImpl : public v1::RunService::CallbackService {
         });
   }
 
+  // The spec is sent from the run's own copy, by all calls at once.
   grpc::ServerUnaryReactor* GetRun(grpc::CallbackServerContext* context,
-                                   const v1::GetRunRequest* request,
-                                   v1::GetRunResponse* response) override {
-    return AnswerForRun(
-        loop_, context, request, response,
-        [=](Coordinator& coordinator, RunMachine& run,
-            absl::Time now) -> absl::StatusOr<v1::GetRunResponse> {
-          v1::GetRunResponse found;
-          *found.mutable_run() = BuildRun(run, /*with_tensors=*/true);
-          if (found.run().state() != v1::RUN_STATE_COMPLETED) return found;
-          for (const FragmentState& fragment : run.state().fragments()) {
-            *found.add_cut() = fragment.newest;
-          }
-          *found.mutable_shards() = BuildPlacement(run.state(), coordinator);
-          found.set_placement_epoch(run.state().placement_epoch());
-          return found;
-        });
+                                   const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* response) override {
+    v1::GetRunRequest asked;
+    absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
+    if (caller.ok() && !rpc::DecodeMessage(*request, &asked)) {
+      caller = absl::InvalidArgumentError("the request is no GetRunRequest");
+    }
+    if (!caller.ok()) return AnswerError(context, caller.status());
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    loop_.Post<EncodedRun>(
+        [run_id = asked.run_id(), caller = *std::move(caller)](
+            Coordinator& coordinator,
+            absl::Time now) -> absl::StatusOr<EncodedRun> {
+          ASSIGN_OR_RETURN(RunMachine* const run,
+                           FindRunFor(coordinator, caller, run_id));
+          return EncodedRun{
+              EncodeSpecPart(*run),
+              BuildRunAnswer(*run, coordinator).SerializeAsString()};
+        },
+        [reactor, response](absl::StatusOr<EncodedRun> answer) {
+          if (answer.ok()) *response = ToBuffer(*answer);
+          reactor->Finish(rpc::ToGrpc(WithDefaultReason(answer.status())));
+        },
+        GetOrigin(context, request->Length(), asked.run_id()));
+    return reactor;
   }
 
   grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context,
@@ -113,7 +149,7 @@ class RunServiceImpl : public v1::RunService::CallbackService {
                           "the run"));
     }
     return Answer<v1::ListRunsResponse>(
-        loop_, context, response,
+        loop_, context, request, response,
         [=](Coordinator& coordinator, absl::Time now) {
           return coordinator.ListRuns(*request);
         });
@@ -144,7 +180,7 @@ class RunServiceImpl : public v1::RunService::CallbackService {
       grpc::CallbackServerContext* context, const v1::DeleteRunRequest* request,
       v1::DeleteRunResponse* response) override {
     return Answer<v1::DeleteRunResponse>(
-        loop_, context, response,
+        loop_, context, request, response,
         [=, actor = GetActor(*context)](
             Coordinator& coordinator,
             absl::Time now) -> absl::StatusOr<v1::DeleteRunResponse> {
@@ -226,7 +262,7 @@ class RunServiceImpl : public v1::RunService::CallbackService {
                           "use one for all runs"));
     }
     return Answer<v1::ReplaceServerResponse>(
-        loop_, context, response,
+        loop_, context, request, response,
         [=, actor = GetActor(*context)](
             Coordinator& coordinator,
             absl::Time now) -> absl::StatusOr<v1::ReplaceServerResponse> {

@@ -22,7 +22,7 @@ class ServerServiceImpl : public v1::ServerService::CallbackService {
         CheckCaller(*context, Role::kServer, request->server_id());
     if (!caller.ok()) return AnswerError(context, caller);
     return Answer<v1::RegisterServerResponse>(
-        loop_, context, response,
+        loop_, context, request, response,
         [=](Coordinator& coordinator, absl::Time now) {
           return coordinator.RegisterServer(*request, now);
         });
@@ -53,7 +53,7 @@ class ServerServiceImpl : public v1::ServerService::CallbackService {
         CheckCaller(*context, Role::kServer, request->server_id());
     if (!caller.ok()) return AnswerError(context, caller);
     return Answer<v1::ReportShardsResponse>(
-        loop_, context, response,
+        loop_, context, request, response,
         [=](Coordinator& coordinator, absl::Time now) {
           auto reported = coordinator.ReportShards(*request, now);
           if (reported.ok()) coordinator.NoteHealth(*request, absl::Now());

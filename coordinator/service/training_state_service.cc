@@ -180,7 +180,7 @@ class TrainingStateServiceImpl
     // Not on the loop's thread, which waits for no directory.
     const bool is_exported = !data_dir_.empty() && IsSecretExported(data_dir_);
     return Answer<v1::GetClusterResponse>(
-        loop_, context, response,
+        loop_, context, request, response,
         [is_exported](Coordinator& coordinator, absl::Time now) {
           v1::GetClusterResponse cluster = coordinator.DescribeCluster(now);
           cluster.set_has_mirror(coordinator.HasMirror());

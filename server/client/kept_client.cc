@@ -224,7 +224,8 @@ absl::Status KeptClient::Pull(const v1::PullKeptRequest& wanted,
                                                std::move(download)));
   }
   const absl::Status status =
-      DriveShards(parts, {kRetry, /*seed=*/0, kStallTimeout}, bounds).status;
+      DriveShards(parts, {kRetry, rpc::RandomSeed(), kStallTimeout}, bounds)
+          .status;
   if (digests == nullptr) return status;
   digests->clear();
   for (const auto& part : parts) {

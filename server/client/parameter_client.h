@@ -126,7 +126,7 @@ struct ParameterClientOptions {
   // answer is often "not here yet" for a millisecond or two.
   rpc::RetryPolicy retry = {.initial_delay = absl::Milliseconds(2),
                             .max_delay = absl::Seconds(2)};
-  uint64_t seed = 0;  // For the jitter of retries.
+  uint64_t seed = rpc::RandomSeed();  // For the jitter of retries.
   // A stream that moves nothing for this long is cancelled and retried.
   absl::Duration stall_timeout = absl::Seconds(60);
   // For one process of several that form an island: its blocks by fragment,

@@ -112,7 +112,7 @@ class ShardPart {
 
 struct DriverOptions {
   rpc::RetryPolicy retry;
-  uint64_t seed = 0;
+  uint64_t seed = rpc::RandomSeed();
   absl::Duration stall_timeout;
 };
 

@@ -329,6 +329,22 @@ TEST_F(RunIslandTest, WaitsForARunThatDoesNotExistYet) {
   }
 }
 
+TEST_F(RunIslandTest, WaitsForACoordinatorThatIsFullForAMoment) {
+  MemoryService service(TinyRun(Tiny(1)));
+  for (const bool passes : {false, true}) {
+    int call_count = 0;
+    const auto get_run = [&]() -> absl::StatusOr<v1::Run> {
+      if (++call_count > 1) return service.run();
+      return passes ? RefuseForNow(absl::StatusCode::kResourceExhausted,
+                                   "QUEUE_FULL", "full", absl::Milliseconds(1))
+                    : absl::ResourceExhaustedError("the message is too long");
+    };
+    const auto result = RunOne(service, Options("a"), get_run);
+    EXPECT_EQ(result.ok(), passes) << result.status();
+    EXPECT_EQ(call_count, passes ? 2 : 1);
+  }
+}
+
 TEST_F(RunIslandTest, AnEndedRunSaysWhetherItIsComplete) {
   MemoryService complete(TinyRun(Tiny(1))), cancelled(TinyRun(Tiny(1)));
   ASSERT_TRUE(RunOne(complete, Options("a")).ok());

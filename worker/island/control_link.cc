@@ -200,7 +200,8 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
         last_contact_ = now;
         next_heartbeat = now + std::min(kHeartbeatMax, lease_ / 3);
       } else {
-        next_heartbeat = now + std::min(kAwayWait, lease_ / 3);
+        next_heartbeat = now + rpc::DelayAsked(std::min(kAwayWait, lease_ / 3),
+                                               lease.status());
       }
       if (rejoin_) return false;
       // A heartbeat does not say what this island has seen of the log. So only
@@ -231,8 +232,10 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
       }
     }
     if (now >= next_report) {
-      if (ReportDue()) ReportOnce().IgnoreError();
-      next_report = Now() + options_.report_interval;
+      const absl::Status reported =
+          ReportDue() ? ReportOnce() : absl::OkStatus();
+      next_report =
+          Now() + rpc::DelayAsked(options_.report_interval, reported);
     }
     {
       MutexLock lock(&mutex_);
@@ -415,9 +418,7 @@ void ControlLink::Flush(absl::Duration timeout) {
     const absl::Status status = ReportOnce();
     if (Now() >= deadline) return;
     if (status.ok()) continue;  // A report has only part of the phases.
-    if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) {
-      return;
-    }
+    if (!IsAway(status)) return;
     if (!Sleep(backoff.Next(status), std::stop_token())) return;
   }
 }

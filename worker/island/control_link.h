@@ -43,7 +43,7 @@ struct ControlLinkOptions {
   // IslandTrainer::silence(); may be empty.
   std::function<absl::Duration()> trainer_silence;
   rpc::RetryPolicy retry;
-  uint64_t seed = 0;  // Seed of the retries' jitter.
+  uint64_t seed = rpc::RandomSeed();  // For the jitter of retries.
 };
 
 class ControlLink {

@@ -118,6 +118,23 @@ TEST_F(ControlLinkTest, TriesAgainWhileTheCoordinatorIsAway) {
   Until([&] { return loop_.joined(); });
 }
 
+TEST_F(ControlLinkTest, TwoIslandsDrawOtherWaits) {
+  EXPECT_NE(ControlLinkOptions().seed, ControlLinkOptions().seed);
+}
+
+TEST_F(ControlLinkTest, ReportsTheRestToACoordinatorThatWasFull) {
+  // No report comes before the Flush.
+  options_.report_interval = absl::Hours(1);
+  Start();
+  Until([&] { return loop_.joined(); });
+  client_.FailNext("ReportProgress",
+                   RefuseForNow(absl::StatusCode::kResourceExhausted, "BUSY",
+                                "full", absl::Milliseconds(1)));
+  link_->AddEvaluation(v1::Evaluation());
+  link_->Flush(absl::Minutes(1));
+  EXPECT_EQ(client_.progress().size(), 1);
+}
+
 TEST_F(ControlLinkTest, GivesUpWhenTheJoinIsRefused) {
   client_.FailNext("Join", absl::NotFoundError("no such run"));
   Start();

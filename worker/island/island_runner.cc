@@ -13,6 +13,7 @@
 #include "base/layout/run_length.h"
 #include "base/obs/log.h"
 #include "base/obs/log_pace.h"
+#include "base/rpc/retry.h"
 #include "base/status/annotate.h"
 #include "base/status/cut_utf8.h"
 #include "base/status/refusal.h"
@@ -21,7 +22,6 @@
 #include "worker/core/check_plan.h"
 #include "worker/core/data_awaited.h"
 #include "worker/island/group/part_command.h"
-#include "worker/island/retry_backoff.h"
 #include "worker/save/save_set.h"
 
 namespace atl::worker {
@@ -70,7 +70,10 @@ absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
   const absl::Time begin = SystemClock().Now();
   LogPace pace;
   absl::StatusCode logged = absl::StatusCode::kOk;
-  for (int attempt = 1;; ++attempt) {
+  // Retries often: the call is small, and training waits for it.
+  rpc::Backoff backoff({.max_delay = kRunReadWaitMax}, rpc::RandomSeed());
+  rpc::Backoff other_log({.max_delay = kOtherLogWaitMax}, rpc::RandomSeed());
+  while (true) {
     const absl::StatusOr<v1::Run> run = links_.get_run();
     const absl::Status same =
         run.ok() ? NoteRunUid(run->run_uid()) : run.status();
@@ -84,7 +87,7 @@ absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
           LOG(WARNING) << "waits for its coordinator: " << own.message();
         }
         ShowWait(own);
-        mailbox_.Wait(std::min(RetryBackoff(attempt), kOtherLogWaitMax));
+        mailbox_.Wait(other_log.Next(own));
         continue;
       }
     }
@@ -106,8 +109,7 @@ absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
       if (links_.check_run) RETURN_IF_ERROR(links_.check_run(run->spec()));
       return run;
     }
-    const bool away = absl::IsUnavailable(run.status()) ||
-                      absl::IsDeadlineExceeded(run.status());
+    const bool away = IsAway(run.status());
     const bool missing = absl::IsNotFound(run.status());
     const absl::Duration patience =
         missing ? options_.wait_for_run
@@ -124,8 +126,7 @@ absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
                    << patience << ": " << run.status().message();
     }
     if (options_.metrics != nullptr) options_.metrics->SetReady(run.status());
-    // Retries often: the call is small, and training waits for it.
-    mailbox_.Wait(std::min(RetryBackoff(attempt), kRunReadWaitMax));
+    mailbox_.Wait(backoff.Next(run.status()));
   }
 }
 

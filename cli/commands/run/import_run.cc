@@ -13,6 +13,7 @@
 #include "base/io/files.h"
 #include "base/layout/layout.h"
 #include "base/rpc/wait_notice.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "cli/flags/server_wait.h"
@@ -126,8 +127,7 @@ class RunFollower {
                              " has stopped for this run: ", server.fault())),
                          ExitCode::kUnhealthy);
       }
-    } else if (absl::IsUnavailable(answer.status()) ||
-               absl::IsDeadlineExceeded(answer.status())) {
+    } else if (IsAway(answer.status())) {
       // The import needs the coordinator only at its end.
       reason_ = std::string(answer.status().message());
     } else {

@@ -168,10 +168,7 @@ absl::StatusOr<v1::GetRunStateResponse> WaitForShards(
         GetState(client, run.run_id());
     waiting.clear();
     if (!state.ok()) {
-      if (!absl::IsUnavailable(state.status()) &&
-          !absl::IsDeadlineExceeded(state.status())) {
-        return state.status();
-      }
+      if (!IsAway(state.status())) return state.status();
       waiting = std::string(state.status().message());
     } else if (state->run().run_uid() != run.run_uid() ||
                state->run().run_epoch() != run.run_epoch()) {

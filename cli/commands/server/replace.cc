@@ -72,7 +72,7 @@ absl::StatusOr<v1::ReplaceServerResponse> WaitForServer(
     if (HasReason(answer.status(), "SERVER_ALIVE") && waited < kNoticeMax) {
       wait = std::string(answer.status().message());
     } else if (!answer.ok()) {
-      if (!absl::IsUnavailable(answer.status())) return answer.status();
+      if (!IsAway(answer.status())) return answer.status();
       wait = std::string(answer.status().message());
     } else {
       was_away |= !answer->registered();

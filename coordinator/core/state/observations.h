@@ -20,6 +20,7 @@
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/server_service.pb.h"
 #include "base/layout/trainer_metrics.h"
+#include "coordinator/core/state/call_rate.h"
 #include "coordinator/core/state/phase_table.h"
 
 namespace atl::coordinator {
@@ -105,6 +106,11 @@ struct ObservedMember {
   int64_t idle_round_count = 0;
   absl::Duration idle_duration;
   absl::Time idle_since = absl::InfiniteFuture();
+  // A join sends a plan to every other island. An island that is restarted in
+  // a loop of two seconds still gets in.
+  CallRate joins = {absl::Seconds(2), 10};
+  // ReportReady, ReportProgress and Leave. An island reports once a second.
+  CallRate reports = {absl::Milliseconds(125), 64};
 
   // Losses and metrics begin anew.
   void ClearSteps() {
@@ -198,6 +204,8 @@ struct Observations {
   std::map<ContributionPlace, Recall> recalls;
   SampleReaders sample_readers;
   std::string mirror_error;  // RunMirror.error.
+  // Calls of members above their rates, since the coordinator's start.
+  int64_t refused_call_count = 0;
 };
 
 }  // namespace atl::coordinator

@@ -1,0 +1,61 @@
+// How much may wait for the event loop: calls and their bytes, of one
+// certificate, of one run, and of all together. So a caller that floods takes
+// only its part of the queue.
+//
+// Pure. Thread-compatible.
+
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+
+namespace atl::coordinator {
+
+// Where a call comes from.
+struct CallOrigin {
+  // "island:attic"; empty in plaintext and for our own events: no bound of one
+  // caller.
+  std::string caller;
+  std::string run_id;  // That it names; empty: none.
+  size_t bytes = 0;    // Of its request.
+  // True once its caller no longer waits for the answer. Empty: never. Called
+  // on the loop's thread before the call is answered.
+  std::function<bool()> is_gone;
+};
+
+class WaitingCalls {
+ public:
+  struct Bound {
+    size_t call_count = 0;
+    size_t bytes = 0;
+  };
+  struct Bounds {
+    Bound all = {8192, size_t{256} << 20};
+    Bound a_run = {4096, size_t{64} << 20};
+    Bound a_caller = {64, size_t{16} << 20};
+  };
+
+  explicit WaitingCalls(const Bounds& bounds) : bounds_(bounds) {}
+
+  // Counts the call until its Release. A call that is larger than a bound is
+  // admitted while nothing else counts towards that bound.
+  //
+  // RESOURCE_EXHAUSTED, QUEUE_FULL: a bound is reached; nothing is counted.
+  absl::Status Admit(const CallOrigin& origin);
+  // An admitted call was answered.
+  void Release(const CallOrigin& origin);
+
+ private:
+  using Uses = absl::flat_hash_map<std::string, Bound>;
+
+  const Bounds bounds_;
+  Bound all_;
+  Uses runs_;     // None is empty.
+  Uses callers_;  // None is empty.
+};
+
+}  // namespace atl::coordinator

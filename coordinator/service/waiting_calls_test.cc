@@ -1,0 +1,65 @@
+#include "coordinator/service/waiting_calls.h"
+
+#include <string>
+
+#include "base/status/refusal.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+CallOrigin Of(const std::string& caller, const std::string& run_id,
+              size_t bytes = 1) {
+  return {caller, run_id, bytes, nullptr};
+}
+
+WaitingCalls::Bounds Small() {
+  return {.all = {6, 100}, .a_run = {4, 60}, .a_caller = {2, 30}};
+}
+
+TEST(WaitingCallsTest, ACallerTakesOnlyItsPart) {
+  WaitingCalls calls(Small());
+  EXPECT_TRUE(calls.Admit(Of("a", "")).ok());
+  EXPECT_TRUE(calls.Admit(Of("a", "")).ok());
+  const absl::Status refused = calls.Admit(Of("a", ""));
+  EXPECT_TRUE(HasReason(refused, "QUEUE_FULL"));
+  EXPECT_TRUE(IsAway(refused));
+  EXPECT_TRUE(calls.Admit(Of("b", "")).ok());
+  calls.Release(Of("a", ""));
+  EXPECT_TRUE(calls.Admit(Of("a", "")).ok());
+  // Plaintext has one bound for all.
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(calls.Admit(Of("", "")).ok());
+  EXPECT_FALSE(calls.Admit(Of("", "")).ok());
+}
+
+TEST(WaitingCallsTest, ARunTakesOnlyItsPart) {
+  WaitingCalls calls(Small());
+  for (const char* caller : {"a", "b", "c", "d"}) {
+    EXPECT_TRUE(calls.Admit(Of(caller, "flooded")).ok());
+  }
+  EXPECT_FALSE(calls.Admit(Of("e", "flooded")).ok());
+  EXPECT_TRUE(calls.Admit(Of("e", "other")).ok());
+}
+
+TEST(WaitingCallsTest, BytesCountToo) {
+  WaitingCalls calls(Small());
+  EXPECT_TRUE(calls.Admit(Of("a", "run", 20)).ok());
+  EXPECT_FALSE(calls.Admit(Of("a", "run", 11)).ok());
+  EXPECT_TRUE(calls.Admit(Of("a", "run", 10)).ok());
+  EXPECT_TRUE(calls.Admit(Of("b", "run", 30)).ok());
+  EXPECT_FALSE(calls.Admit(Of("c", "run")).ok());
+  EXPECT_FALSE(calls.Admit(Of("c", "other", 41)).ok());
+  calls.Release(Of("b", "run", 30));
+  EXPECT_TRUE(calls.Admit(Of("c", "run", 30)).ok());
+}
+
+TEST(WaitingCallsTest, ACallAboveABoundIsAdmittedAlone) {
+  WaitingCalls calls(Small());
+  EXPECT_TRUE(calls.Admit(Of("a", "run", 1000)).ok());
+  EXPECT_FALSE(calls.Admit(Of("b", "")).ok());
+  calls.Release(Of("a", "run", 1000));
+  EXPECT_TRUE(calls.Admit(Of("b", "")).ok());
+}
+
+}  // namespace
+}  // namespace atl::coordinator
