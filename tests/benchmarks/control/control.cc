@@ -24,7 +24,8 @@
 //   rss_mib             the most resident memory while it was measured
 //
 // A line {"case": "probe"} follows each row: the probe's latencies, ratios to
-// them, and what one plan stream takes of the memory. What the coordinator's
+// them, and what an island that joins and watches takes of the memory before
+// the first round. What the coordinator's
 // bounds do not allow is a line {"case": "refused"} with the reason.
 //
 // Further cases: control_cases.h. The last line has the exponents of the cost
@@ -206,7 +207,7 @@ class Benchmark {
         .Add("heartbeats", static_cast<int64_t>(measures.heartbeat_ms.size()))
         .Add("messages", measures.messages)
         .Add("errors", measures.errors)
-        .Add("stream_kib", load.stream_kib())
+        .Add("island_kib", load.island_kib())
         .Add("islands_per_connection",
              options.tls ? 1 : options.islands_per_connection);
     Print(probe);

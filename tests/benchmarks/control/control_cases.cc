@@ -1,10 +1,15 @@
 #include "tests/benchmarks/control/control_cases.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,6 +18,7 @@
 #include "atoll/v1/island_service.grpc.pb.h"
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/v1/training_state_service.pb.h"
+#include "base/features/features.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/channel.h"
 
@@ -22,7 +28,7 @@ namespace {
 constexpr int kOutstandingMax = 200;
 constexpr int kTensorCount = 30'000;
 constexpr int kStreamCount = 4096;
-// The most calls that one certificate may have open (base/rpc/call_quota.h).
+// As many as one certificate may have open (base/rpc/call_quota.h).
 constexpr int kConnectionStreamsMax = 256;
 constexpr double kLostPart = 0.2;
 constexpr double kOverload = 3;
@@ -98,24 +104,42 @@ absl::Status MeasureFlood(const CaseOptions& options, absl::Duration span,
   return load.FinishRounds();
 }
 
-// Makes a call again whenever it ends.
-struct Repeater {
-  std::function<void()> call;
-  bool is_on = true;
+// A caller that wants too much. It has a thread and a loop of its own, at a
+// lower priority, so that the islands' latencies are not its own.
+class Flood {
+ public:
+  // `begin` makes the first calls.
+  explicit Flood(std::function<void(CallLoop& loop)> begin)
+      : begin_(std::move(begin)) {}
+
+  void Begin() {
+    thread_ = std::jthread([this](std::stop_token stop) {
+      setpriority(PRIO_PROCESS, gettid(), 10);
+      CallLoop loop;
+      begin_(loop);
+      while (!stop.stop_requested()) {
+        loop.RunUntil(absl::Now() + absl::Milliseconds(50));
+      }
+    });
+  }
+  // Ends all its calls. Afterwards the counts may be read.
+  void End() { thread_ = {}; }
+
+  // Counts an answer, and calls again: after an error not at once.
+  void Repeat(CallLoop& loop, const absl::Status& status,
+              std::function<void()> call) {
+    ++count;
+    if (status.ok()) return call();
+    ++error_count;
+    loop.At(absl::Now() + absl::Milliseconds(100), std::move(call));
+  }
+
   int64_t count = 0;
   int64_t error_count = 0;
 
-  void Take(const absl::Status& status, CallLoop& loop) {
-    ++count;
-    if (status.ok()) {
-      if (is_on) call();
-      return;
-    }
-    ++error_count;
-    loop.At(absl::Now() + absl::Milliseconds(100), [this] {
-      if (is_on) call();
-    });
-  }
+ private:
+  const std::function<void(CallLoop& loop)> begin_;
+  std::jthread thread_;
 };
 
 }  // namespace
@@ -123,7 +147,6 @@ struct Repeater {
 absl::StatusOr<Row> RunGetRunFlood(const CaseOptions& options) {
   using Stub = v1::RunService::Stub;
   const LoadOptions size = MakeOptions(options, {50, 8});
-  Repeater flood;  // Outlives the load, which calls it.
   ControlLoad load(size);
   RETURN_IF_ERROR(load.Start());
   v1::RunSpec spec = load.MakeSpec(1);
@@ -138,30 +161,26 @@ absl::StatusOr<Row> RunGetRunFlood(const CaseOptions& options) {
   ASSIGN_OR_RETURN(const auto channel, load.control().Dial("reader:flood"));
   v1::GetRunRequest request;
   request.set_run_id("many-tensors");
-  flood.call = [&] {
-    load.loop().Call<Stub, v1::GetRunRequest, v1::GetRunResponse>(
+  std::function<void(CallLoop&)> call;
+  Flood flood([&](CallLoop& loop) {
+    for (int i = 0; i < kOutstandingMax; ++i) call(loop);
+  });
+  call = [&](CallLoop& loop) {
+    loop.Call<Stub, v1::GetRunRequest, v1::GetRunResponse>(
         channel, &Stub::AsyncGetRun, request, absl::Seconds(60), "",
         [&](const absl::Status& status, v1::GetRunResponse&, absl::Duration) {
-          flood.Take(status, load.loop());
+          flood.Repeat(loop, status, [&] { call(loop); });
         });
   };
   Row row = BeginRow("getrun_flood", size);
-  RETURN_IF_ERROR(MeasureFlood(
-      options, options.flood, load, row,
-      [&] {
-        for (int i = 0; i < kOutstandingMax; ++i) flood.call();
-      },
-      [&] { flood.is_on = false; }));
+  RETURN_IF_ERROR(MeasureFlood(options, options.flood, load, row,
+                               [&] { flood.Begin(); }, [&] { flood.End(); }));
   row.Add("flood_calls", flood.count).Add("flood_errors", flood.error_count);
   return row;
 }
 
 absl::StatusOr<Row> RunWatchRunFlood(const CaseOptions& options) {
   const LoadOptions size = MakeOptions(options, {50, 8});
-  std::vector<CallLoop::Stream*> streams(kStreamCount);
-  int64_t events = 0;
-  int64_t event_bytes = 0;
-  int64_t refused = 0;
   ControlLoad load(size);
   RETURN_IF_ERROR(load.Start());
   std::vector<std::shared_ptr<grpc::Channel>> channels;
@@ -171,31 +190,24 @@ absl::StatusOr<Row> RunWatchRunFlood(const CaseOptions& options) {
   }
   v1::WatchRunRequest request;
   request.set_run_id(load.run_id(0));
+  int64_t events = 0;
+  int64_t event_bytes = 0;
+  int64_t refused = 0;
+  Flood flood([&](CallLoop& loop) {
+    for (int i = 0; i < kStreamCount; ++i) {
+      loop.Open(channels[i / kConnectionStreamsMax],
+                "/atoll.v1.TrainingStateService/WatchRun", request, "",
+                {.on_message =
+                     [&](grpc::ByteBuffer& message) {
+                       ++events;
+                       event_bytes += static_cast<int64_t>(message.Length());
+                     },
+                 .on_end = [&](const absl::Status&) { ++refused; }});
+    }
+  });
   Row row = BeginRow("watchrun_flood", size);
-  RETURN_IF_ERROR(MeasureFlood(
-      options, options.flood, load, row,
-      [&] {
-        for (int i = 0; i < kStreamCount; ++i) {
-          streams[i] = load.loop().Open(
-              channels[i / kConnectionStreamsMax],
-              "/atoll.v1.TrainingStateService/WatchRun", request, "",
-              {.on_message =
-                   [&](grpc::ByteBuffer& message) {
-                     ++events;
-                     event_bytes += static_cast<int64_t>(message.Length());
-                   },
-               .on_end =
-                   [&, i](const absl::Status&) {
-                     streams[i] = nullptr;
-                     ++refused;
-                   }});
-        }
-      },
-      [&] {
-        for (CallLoop::Stream* stream : streams) {
-          if (stream != nullptr) stream->Cancel();
-        }
-      }));
+  RETURN_IF_ERROR(MeasureFlood(options, options.flood, load, row,
+                               [&] { flood.Begin(); }, [&] { flood.End(); }));
   row.Add("flood_streams", kStreamCount)
       .Add("flood_refused", refused)
       .Add("flood_events", events)
@@ -206,19 +218,22 @@ absl::StatusOr<Row> RunWatchRunFlood(const CaseOptions& options) {
 absl::StatusOr<Row> RunJoinFlood(const CaseOptions& options) {
   using Stub = v1::IslandService::Stub;
   const LoadOptions size = MakeOptions(options, {300, 1});
-  Repeater flood;
   ControlLoad load(size);
   RETURN_IF_ERROR(load.Start());
   ASSIGN_OR_RETURN(const auto channel, load.control().Dial("island:flooder"));
   v1::JoinRequest request;
   request.set_run_id(load.run_id(0));
   request.set_island_id("flooder");
-  request.mutable_capabilities()->add_devices()->set_kind("cpu");
-  flood.call = [&] {
-    load.loop().Call<Stub, v1::JoinRequest, v1::JoinResponse>(
+  v1::IslandCapabilities& capabilities = *request.mutable_capabilities();
+  capabilities.add_devices()->set_kind("cpu");
+  capabilities.set_features(ProgramFeatures());
+  std::function<void(CallLoop&)> call;
+  Flood flood([&](CallLoop& loop) { call(loop); });
+  call = [&](CallLoop& loop) {
+    loop.Call<Stub, v1::JoinRequest, v1::JoinResponse>(
         channel, &Stub::AsyncJoin, request, absl::Seconds(10), "",
         [&](const absl::Status& status, v1::JoinResponse&, absl::Duration) {
-          flood.Take(status, load.loop());
+          flood.Repeat(loop, status, [&] { call(loop); });
         });
   };
   Row row = BeginRow("join_flood", size);
@@ -227,10 +242,10 @@ absl::StatusOr<Row> RunJoinFlood(const CaseOptions& options) {
       options, options.flood, load, row,
       [&] {
         log_bytes = load.control().LogBytes();
-        flood.call();
+        flood.Begin();
       },
       [&] {
-        flood.is_on = false;
+        flood.End();
         log_bytes = load.control().LogBytes() - log_bytes;
       }));
   row.Add("flood_calls", flood.count)
@@ -308,7 +323,7 @@ absl::StatusOr<Row> RunFlap(const CaseOptions& options) {
       if (i % 10 == (turn + 9) % 10) load.islands().Rejoin(i);
     }
     if (!is_on) return;
-    load.loop().At(absl::Now() + absl::Seconds(1),
+    load.loop().At(absl::Now() + options.flood / 15,
                    [&flap, turn] { flap(turn + 1); });
   };
   Row row = BeginRow("flap", size);

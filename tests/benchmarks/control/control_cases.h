@@ -37,8 +37,8 @@ absl::StatusOr<Row> RunJoinFlood(const CaseOptions& options);
 absl::StatusOr<Row> RunLost(const CaseOptions& options);
 // All islands join again at once. `seconds` last until all have a plan.
 absl::StatusOr<Row> RunRejoin(const CaseOptions& options);
-// Each second a tenth of the islands leaves an elastic run, and a second later
-// joins again.
+// Fifteen times during a flood's time, each second by default, a tenth of the
+// islands leaves an elastic run, and the tenth before joins again.
 absl::StatusOr<Row> RunFlap(const CaseOptions& options);
 // The coordinator is killed and started. `seconds` last from the kill until 99 %
 // of the islands have a plan.

@@ -74,8 +74,9 @@ class ControlLoad {
 
   void BeginMeasuring();
   Measures Measure();
-  // What one plan stream took of the coordinator's memory, in KiB.
-  double stream_kib() const { return stream_kib_; }
+  // What an island that joins and watches takes of the coordinator's resident
+  // memory, in KiB, before the first round.
+  double island_kib() const { return island_kib_; }
 
   CallLoop& loop() { return loop_; }
   ControlPlane& control() { return control_; }
@@ -112,7 +113,7 @@ class ControlLoad {
   double coordinator_cpu_ = 0;
   double generator_cpu_ = 0;
   int64_t rss_bytes_ = 0;
-  double stream_kib_ = 0;
+  double island_kib_ = 0;
   std::vector<double> probe_ms_;
 };
 

@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "atoll/v1/island_service.grpc.pb.h"
+#include "base/obs/log.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/listener.h"
 #include "base/status/status_macros.h"
@@ -199,6 +200,7 @@ int64_t ControlPlane::LogBytes() const {
 }
 
 int RunProbe(const rpc::TlsFiles& tls) {
+  SetMinimumLogSeverity("error").IgnoreError();
   EchoService service;
   rpc::RpcServer::Spec spec;
   spec.listener.tls = tls;

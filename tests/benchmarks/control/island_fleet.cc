@@ -103,6 +103,14 @@ absl::Status IslandFleet::Watch(absl::Duration timeout) {
                                options_.island_count, " islands have a plan"));
 }
 
+void IslandFleet::StopWatching() {
+  watches_ = false;
+  for (Island& island : islands_) {
+    if (island.stream != nullptr) island.stream->Cancel();
+    island.stream = nullptr;
+  }
+}
+
 v1::ContributionInfo IslandFleet::MakeContribution(
     int index, const v1::OpenRound& round) const {
   const Island& island = islands_[index];
@@ -286,7 +294,7 @@ void IslandFleet::ReportProgress(int index) {
 
 void IslandFleet::OpenStream(int index) {
   Island& island = islands_[index];
-  if (!island.is_member || island.stream != nullptr) return;
+  if (!watches_ || !island.is_member || island.stream != nullptr) return;
   island.stream = loop_.Open(
       island.channel, "/atoll.v1.IslandService/WatchPlan",
       For<v1::WatchPlanRequest>(index), island.session,

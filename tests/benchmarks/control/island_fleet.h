@@ -56,6 +56,7 @@ class IslandFleet {
   absl::Status Join(absl::Duration timeout);
   // Opens every island's plan stream, and waits for its first plan.
   absl::Status Watch(absl::Duration timeout);
+  void StopWatching();
 
   int run_of(int island) const { return island / RunSize(); }
   // The contribution of an island to a round of a fragment of its run.
