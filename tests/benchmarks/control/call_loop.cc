@@ -22,8 +22,9 @@ class CallLoop::ByteStream : public CallLoop::Operation {
     const grpc::Slice slice(request.SerializeAsString());
     request_ = grpc::ByteBuffer(&slice, 1);
     stream_ = stub_.PrepareCall(&context_, method, &loop.queue_);
-    stream_->StartCall(loop.Hold(this));
   }
+
+  void Start() { stream_->StartCall(tag()); }
 
   bool Take(bool ok) override {
     if (state_ == State::kEnd) {
@@ -32,12 +33,12 @@ class CallLoop::ByteStream : public CallLoop::Operation {
     }
     if (!ok) {
       state_ = State::kEnd;
-      stream_->Finish(&status_, this);
+      stream_->Finish(&status_, tag());
       return false;
     }
     if (state_ == State::kStart) {
       state_ = State::kWrite;
-      stream_->WriteLast(request_, grpc::WriteOptions(), this);
+      stream_->WriteLast(request_, grpc::WriteOptions(), tag());
       return false;
     }
     if (state_ == State::kRead && events_.on_message) {
@@ -45,7 +46,7 @@ class CallLoop::ByteStream : public CallLoop::Operation {
     }
     state_ = State::kRead;
     message_.Clear();
-    stream_->Read(&message_, this);
+    stream_->Read(&message_, tag());
     return false;
   }
 
@@ -68,7 +69,7 @@ class CallLoop::ByteStream : public CallLoop::Operation {
 };
 
 CallLoop::~CallLoop() {
-  for (Operation* operation : operations_) operation->Cancel();
+  for (const auto& [operation, held] : operations_) operation->Cancel();
   void* tag = nullptr;
   bool ok = false;
   while (!operations_.empty() && queue_.Next(&tag, &ok)) Complete(tag, ok);
@@ -79,9 +80,7 @@ CallLoop::~CallLoop() {
 
 void CallLoop::Complete(void* tag, bool ok) {
   auto* operation = static_cast<Operation*>(tag);
-  if (!operation->Take(ok)) return;
-  operations_.erase(operation);
-  delete operation;
+  if (operation->Take(ok)) operations_.erase(operation);
 }
 
 bool CallLoop::Run(const std::function<bool()>& is_done, absl::Time deadline) {
@@ -110,8 +109,10 @@ CallLoop::Stream* CallLoop::Open(const std::shared_ptr<grpc::Channel>& channel,
                                  const google::protobuf::Message& request,
                                  const std::string& session,
                                  StreamEvents events) {
-  return new ByteStream(*this, channel, method, request, session,
-                        std::move(events));
+  ByteStream& stream = Hold(std::make_unique<ByteStream>(
+      *this, channel, method, request, session, std::move(events)));
+  stream.Start();
+  return &stream;
 }
 
 absl::Status ParseMessage(grpc::ByteBuffer& bytes,

@@ -14,7 +14,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -31,14 +31,19 @@ namespace atl::benchmarks {
 
 class CallLoop {
  public:
-  // Whether a call or a stream is under way.
+  // A call or a stream that is under way.
   class Operation {
    public:
+    Operation() = default;
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
     virtual ~Operation() = default;
     // Takes the completion of a step. True: that was the last one.
     virtual bool Take(bool ok) = 0;
     // Ends it without further callbacks.
     virtual void Cancel() = 0;
+    // Of its steps in the completion queue.
+    void* tag() { return this; }
   };
   using Stream = Operation;
 
@@ -78,13 +83,12 @@ class CallLoop {
             const std::string& session,
             std::function<void(const absl::Status&, Response&, absl::Duration)>
                 on_done) {
-    auto call = std::make_unique<Unary<Response>>();
-    call->on_done = std::move(on_done);
-    rpc::Prepare({.timeout = timeout, .session = session}, call->context);
+    Unary<Response>& call = Hold(std::make_unique<Unary<Response>>());
+    call.on_done = std::move(on_done);
+    rpc::Prepare({.timeout = timeout, .session = session}, call.context);
     Stub stub(channel);
-    call->reader = (stub.*method)(&call->context, request, &queue_);
-    call->reader->Finish(&call->response, &call->status, Hold(call.get()));
-    call.release();  // Run deletes it.
+    call.reader = (stub.*method)(&call.context, request, &queue_);
+    call.reader->Finish(&call.response, &call.status, call.tag());
   }
 
   // Opens a stream of answers to one request; `method` is
@@ -117,15 +121,16 @@ class CallLoop {
   };
   class ByteStream;
 
-  // The tag of an operation's steps.
-  void* Hold(Operation* operation) {
-    operations_.insert(operation);
-    return operation;
+  template <typename T>
+  T& Hold(std::unique_ptr<T> operation) {
+    T& held = *operation;
+    operations_[&held] = std::move(operation);
+    return held;
   }
   void Complete(void* tag, bool ok);
 
   grpc::CompletionQueue queue_;
-  absl::flat_hash_set<Operation*> operations_;
+  absl::flat_hash_map<Operation*, std::unique_ptr<Operation>> operations_;
   std::multimap<absl::Time, std::function<void()>> timers_;
 };
 

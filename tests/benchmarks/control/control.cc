@@ -1,4 +1,4 @@
-// What a round, a message and a fault cost the coordinator, with many islands.
+// The coordinator's cost of rounds, messages and faults with many islands.
 //
 //     bazel run -c opt //tests/benchmarks:control -- --json
 //     bazel run -c opt //tests/benchmarks:control -- --json --cases round
@@ -7,9 +7,9 @@
 // A real coordinator runs in a process of its own. This program is the
 // generator: islands and servers that speak the protocol and train nothing,
 // with a connection each. A further process, the probe, is an idle server of
-// the same gRPC that answers heartbeats: how much longer the coordinator's take
-// is what the coordinator adds, whatever else the machine does. The coordinator
-// has one core, the generator and the probe another.
+// the same gRPC that answers heartbeats. A neighbour on the machine slows both,
+// so compare the ratio of their latencies. The coordinator has one core, the
+// generator and the probe another.
 //
 // Each number of islands, fragments and servers gives a row of `round`. Before
 // it --filled-rounds rounds have filled the tables of outcomes: the coordinator
@@ -25,8 +25,8 @@
 //
 // A line {"case": "probe"} follows each row: the probe's latencies, ratios to
 // them, and what an island that joins and watches takes of the memory before
-// the first round. What the coordinator's
-// bounds do not allow is a line {"case": "refused"} with the reason.
+// the first round. A case beyond the coordinator's bounds gives a line
+// {"case": "refused"} with the reason.
 //
 // Further cases: control_cases.h. The last line has the exponents of the cost
 // of a round, and of one message, in the number of islands: the mean over rows

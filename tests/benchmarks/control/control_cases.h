@@ -1,5 +1,5 @@
-// Cases of the benchmark: what a coordinator does when something goes wrong, or
-// when a caller wants too much. Each case starts a coordinator of its own.
+// Cases of the benchmark: a fault, or a caller that wants too much. Each case
+// starts a coordinator of its own.
 
 #pragma once
 

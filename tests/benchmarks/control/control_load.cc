@@ -18,6 +18,8 @@ namespace {
 constexpr absl::Duration kProbeEvery = absl::Milliseconds(50);
 constexpr absl::Duration kMemoryEvery = absl::Milliseconds(100);
 constexpr absl::Duration kPatience = absl::Minutes(5);
+// To merge a fragment, or to make it durable. Not while tables are filled.
+constexpr absl::Duration kWorkTime = absl::Milliseconds(20);
 // When a paced round's contributions arrive, as parts of its time.
 constexpr double kPushBegin = 0.6;
 constexpr double kPushSpread = 0.2;
@@ -192,6 +194,9 @@ void ControlLoad::BeginRounds(int count, absl::Duration pace) {
   end_version_ += count;
   begin_ = absl::Now();
   pace_ = pace;
+  for (const auto& server : servers_) {
+    server->SetWorkTime(pace > absl::ZeroDuration() ? kWorkTime : pace);
+  }
   auto waiting = std::move(waiting_);
   waiting_.clear();
   for (const auto& [run, round] : waiting) TakeOpen(run_ids_[run], round);

@@ -1,5 +1,5 @@
-// What is measured: a coordinator in a process of its own, and beside it the
-// probe, an idle server of the same gRPC that answers heartbeats.
+// The measured coordinator, in a process of its own, and the probe, an idle
+// server of the same gRPC that answers heartbeats.
 //
 // With two or more cores the coordinator has the first one, and everything else
 // the second.

@@ -1,4 +1,4 @@
-// What the benchmark prints: one JSON object a line, or text. Pure.
+// The benchmark's output: one JSON object a line, or text. Pure.
 
 #pragma once
 
@@ -33,7 +33,7 @@ class Row {
   std::vector<std::pair<std::string, std::string>> fields_;  // JSON values.
 };
 
-// What a number of islands cost. Rows with one `group` differ in nothing else.
+// The cost with a number of islands. Rows with one `group` differ in nothing else.
 struct Cost {
   std::string group;
   double islands = 1;

@@ -120,27 +120,56 @@ void ShardServer::TakeRunPlan(const v1::ServerRunPlan& plan) {
     for (const auto& outcome : commit.outcomes()) drop(outcome.key());
   }
   for (const auto& outcome : plan.dropped()) drop(outcome.key());
-  std::set<Round> prepared;
+  std::set<Round> sealed_rounds;
   for (const v1::Seal& seal : plan.seals()) {
     if (seal.version() < shard.versions[seal.fragment()]) continue;
     const Round round = {seal.fragment(), seal.version(), seal.attempt()};
-    const bool is_whole =
-        shard.prepared.contains(round) ||
-        std::all_of(seal.contributions().begin(), seal.contributions().end(),
-                    [&](const v1::SealedContribution& sealed) {
-                      return shard.stored.contains({seal.fragment(),
-                                                    sealed.key().slot(),
-                                                    sealed.key().seq()});
-                    });
-    if (is_whole) prepared.insert(round);
+    sealed_rounds.insert(round);
+    if (shard.prepared.contains(round) || shard.merging.contains(round)) {
+      continue;
+    }
+    const bool is_whole = std::all_of(
+        seal.contributions().begin(), seal.contributions().end(),
+        [&](const v1::SealedContribution& sealed) {
+          return shard.stored.contains(
+              {seal.fragment(), sealed.key().slot(), sealed.key().seq()});
+        });
+    if (is_whole) shard.merging.insert(round);
   }
-  shard.prepared = std::move(prepared);
+  const auto has_ended = [&](const Round& round) {
+    return !sealed_rounds.contains(round);
+  };
+  std::erase_if(shard.prepared, has_ended);
+  std::erase_if(shard.merging, has_ended);
+  Work(plan.run_id());
   for (const v1::OpenRound& round : plan.open_rounds()) {
     const bool is_new =
         shard.opened.emplace(round.fragment(), round.version(), round.attempt())
             .second;
     if (is_new && on_open_) on_open_(plan.run_id(), round);
   }
+}
+
+void ShardServer::Work(const std::string& run_id) {
+  Shard& shard = shards_[run_id];
+  if (work_time_ == absl::ZeroDuration()) {
+    shard.prepared.merge(shard.merging);
+    shard.persisted = shard.applied;
+    return;
+  }
+  if (shard.works) return;
+  if (shard.merging.empty() && shard.persisted == shard.applied) return;
+  shard.works = true;
+  loop_.At(absl::Now() + work_time_, [this, run_id] {
+    Shard& shard = shards_[run_id];
+    shard.works = false;
+    if (!shard.merging.empty()) {
+      shard.prepared.insert(shard.merging.extract(shard.merging.begin()));
+    }
+    if (shard.persisted < shard.applied) ++shard.persisted;
+    SetChanged();
+    Work(run_id);
+  });
 }
 
 void ShardServer::Store(const std::string& run_id,
@@ -171,6 +200,7 @@ int ShardServer::RestartWithout(double part) {
       lost += static_cast<int>(erased);
     }
     shard.prepared.clear();
+    shard.merging.clear();
   }
   ++incarnation_;
   report_seq_ = 0;
@@ -203,7 +233,7 @@ v1::ShardReport ShardServer::MakeReport(const std::string& run_id,
     report.add_version0_digests()->set_low(f + 1);
     report.add_version0_norms_squared(1);
   }
-  report.set_persisted_commit_seq(shard.applied);
+  report.set_persisted_commit_seq(shard.persisted);
   report.mutable_stored()->Reserve(static_cast<int>(shard.stored.size()));
   for (const auto& [key, info] : shard.stored) {
     v1::StoredContribution& stored = *report.add_stored();

@@ -1,6 +1,7 @@
 // Parameter servers as the coordinator sees them: each holds one shard of every
 // run, follows its plan and reports when something has changed, as a real
-// server does. A merge takes no time, and what is applied is durable at once.
+// server does. It merges one fragment of a run after the other, and makes one
+// commit durable after the other: each takes the work time.
 //
 // Thread-compatible; everything happens within CallLoop::Run.
 
@@ -45,6 +46,9 @@ class ShardServer {
   // Registers, follows the plan and reports.
   void Start() { Register(); }
 
+  // 0: all that can be done is done at once.
+  void SetWorkTime(absl::Duration work_time) { work_time_ = work_time; }
+
   // Takes a whole contribution. Ignores one that was decided.
   void Store(const std::string& run_id, const v1::ContributionInfo& info);
   // Restarts without the newest `part` of the contributions that it holds.
@@ -72,18 +76,23 @@ class ShardServer {
     std::string run_uid;
     int64_t run_epoch = 0;
     int32_t number = 0;
-    int64_t applied = 0;  // commit_seq.
+    int64_t applied = 0;    // commit_seq.
+    int64_t persisted = 0;  // commit_seq.
     std::vector<int64_t> versions;
     std::map<Key, v1::ContributionInfo> stored;
     std::deque<Key> arrivals;  // Of `stored`, and decided ones.
+    std::set<Round> merging;
     std::set<Round> prepared;
     std::set<Round> opened;
+    bool works = false;
   };
 
   void Register();
   void Follow();
   void TakePlan(const v1::ServerPlan& plan);
   void TakeRunPlan(const v1::ServerRunPlan& plan);
+  // Merges and persists, one of each after each work time.
+  void Work(const std::string& run_id);
   void SetChanged();
   void Report();
   void SendPart();
@@ -99,6 +108,7 @@ class ShardServer {
   std::shared_ptr<grpc::Channel> channel_;
   std::function<void(const std::string& run_id, const v1::OpenRound& round)>
       on_open_;
+  absl::Duration work_time_;
   int64_t incarnation_ = 1;
   int64_t life_ = 0;  // Registrations; what an older one began is ignored.
   bool is_registered_ = false;
