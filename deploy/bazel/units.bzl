@@ -955,6 +955,16 @@ UNITS = {
         "vectors_test": ":vectors",
         "yardstick": "//base/codec:crc32c //base/codec:f32_bytes //base/codec:f32_values :vectors",
     },
+    "tests/benchmarks/control": {
+        "call_loop": "//base/rpc:call @grpc//:grpc++ @protobuf",
+        "control_cases": "//base/features //base/status //proto:island_service_grpc //proto:run_service_grpc //proto:training_state_service_proto :control_load :rows @grpc//:grpc++",
+        "control_load": "//base/status //proto:island_service_grpc //proto:run_proto //proto:run_service_grpc //tests/benchmarks:usage :call_loop :control_plane :island_fleet :shard_servers @grpc//:grpc++",
+        "control_plane": "//base/obs:log //base/rpc/certificates:authority //base/rpc/certificates:tls //base/rpc:channel //base/rpc:listener //base/status //proto:island_service_grpc //tests/benchmarks:child_process @grpc//:grpc++",
+        "island_fleet": "//base/features //base/rpc:call //base/status //proto:island_service_grpc //proto:island_service_proto //proto:plan_proto :call_loop :control_plane @grpc//:grpc++",
+        "rows": "",
+        "rows_test": ":rows",
+        "shard_servers": "//base/features //base/status //coordinator/client:plan_parts //proto:plan_proto //proto:server_service_grpc //proto:server_service_proto :call_loop :control_plane @grpc//:grpc++",
+    },
     "tests/benchmarks/quality": {
         "attack": "",
         "attack_test": ":attack",

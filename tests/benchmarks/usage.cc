@@ -11,6 +11,20 @@
 #include "base/obs/cpu_model.h"
 
 namespace atl::benchmarks {
+namespace {
+
+// The value of a line of /proc/PID/status that is in KiB, in bytes.
+int64_t ReadStatus(pid_t pid, const std::string& name) {
+  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
+  std::string word;
+  while (status >> word) {
+    int64_t kib = 0;
+    if (word == name && status >> kib) return kib << 10;
+  }
+  return 0;
+}
+
+}  // namespace
 
 double CpuSeconds(const std::vector<pid_t>& pids) {
   double seconds = 0;
@@ -24,15 +38,9 @@ double CpuSeconds(const std::vector<pid_t>& pids) {
   return seconds;
 }
 
-int64_t AnonymousBytes(pid_t pid) {
-  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
-  std::string word;
-  while (status >> word) {
-    int64_t kib = 0;
-    if (word == "RssAnon:" && status >> kib) return kib << 10;
-  }
-  return 0;
-}
+int64_t AnonymousBytes(pid_t pid) { return ReadStatus(pid, "RssAnon:"); }
+
+int64_t ResidentBytes(pid_t pid) { return ReadStatus(pid, "VmRSS:"); }
 
 int64_t LoopbackBytes() {
   std::ifstream file("/sys/class/net/lo/statistics/rx_bytes");

@@ -19,6 +19,9 @@ double CpuSeconds(const std::vector<pid_t>& pids);
 // Anonymous memory of `pid` in bytes, without pages of files. 0: it has ended.
 int64_t AnonymousBytes(pid_t pid);
 
+// Memory of `pid` in bytes, with pages of files. 0: it has ended.
+int64_t ResidentBytes(pid_t pid);
+
 // Bytes that the loopback interface of this network namespace has carried, with
 // all headers. 0: there is no such interface.
 int64_t LoopbackBytes();
