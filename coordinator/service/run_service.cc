@@ -231,7 +231,7 @@ class RunServiceImpl : public v1::RunService::WithRawCallbackMethod_GetRun<
         ParseAdopted(request->manifest());
     if (!manifest.ok()) return AnswerError(context, manifest.status());
     return Answer<v1::AdoptRunResponse>(
-        loop_, context, response,
+        loop_, context, request, response,
         [=, manifest = *std::move(manifest), actor = GetActor(*context)](
             Coordinator& coordinator,
             absl::Time now) -> absl::StatusOr<v1::AdoptRunResponse> {
