@@ -1,5 +1,6 @@
 #include "base/mirror/mirror_names.h"
 
+#include <cstdint>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -48,6 +49,28 @@ TEST(MirrorNamesTest, OnlyAPartsNameIsParsed) {
     EXPECT_EQ(ParsePartName(wrong), std::nullopt) << wrong;
   }
   EXPECT_EQ(ParseManifestName(name), std::nullopt);
+}
+
+TEST(MirrorNamesTest, OnlyAClusterObjectsNameIsParsed) {
+  const std::string prefix = ClusterPrefix(kPlace.run_uid);
+  const std::string name = ClusterName({kPlace.run_uid, 15});
+  EXPECT_EQ(name, "cluster/" + kPlace.run_uid + "/00000000000000000015.json");
+  EXPECT_EQ(name.find(prefix), 0u);
+  EXPECT_EQ(ClustersPrefix(), "cluster/");
+  EXPECT_EQ(ParseClusterName(name), (ClusterPlace{kPlace.run_uid, 15}));
+  const ClusterPlace largest = {kPlace.run_uid, INT64_MAX};
+  EXPECT_EQ(ParseClusterName(ClusterName(largest)), largest);
+  EXPECT_LT(name, ClusterName({kPlace.run_uid, 101}));
+  for (const std::string& wrong :
+       {prefix, prefix + "15.json", prefix + "000000000000000000015.json",
+        prefix + "00000000000000000000.json",
+        prefix + "-0000000000000000015.json",
+        prefix + "99999999999999999999.json", name + ".tmp", "x/" + name,
+        name.substr(1), std::string("cluster/a/00000000000000000015.json")}) {
+    EXPECT_EQ(ParseClusterName(wrong), std::nullopt) << wrong;
+  }
+  EXPECT_EQ(ParseManifestName(name), std::nullopt);
+  EXPECT_EQ(ParsePartName(name), std::nullopt);
 }
 
 }  // namespace

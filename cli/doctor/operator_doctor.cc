@@ -71,8 +71,8 @@ void OperatorDoctor::Run() {
     checks_.Add(Failed("coordinator", cluster.status().message(),
                        "Check --coordinator and the --tls-* files, and that "
                        "atoll-coordinator runs."));
-    checks_.Skip({"peers", "servers", "gates", "island_ca", "certificates", "clocks", "version",
-                  "disks", "runs"},
+    checks_.Skip({"peers", "servers", "gates", "island_ca", "certificates",
+                  "clocks", "version", "disks", "log_secret", "runs"},
                  "the coordinator does not answer");
     return;
   }
@@ -108,6 +108,7 @@ void OperatorDoctor::Run() {
   checks_.Add(JudgeClocks(all));
   checks_.Add(JudgeVersions(all, kProgramVersion));
   checks_.Add(JudgeDisks(servers));
+  checks_.Add(JudgeSecret(*cluster));
   int64_t unseen_count = 0;
   const absl::StatusOr<std::vector<v1::GetRunStateResponse>> runs =
       ListRuns(unseen_count);

@@ -88,6 +88,19 @@ Check JudgePeers(const v1::GetClusterResponse& cluster) {
             "each --server-id.");
 }
 
+Check JudgeSecret(const v1::GetClusterResponse& cluster) {
+  if (!cluster.has_mirror()) {
+    return Passed("log_secret", "not needed: the coordinator has no mirror");
+  }
+  if (cluster.log_secret_exported()) {
+    return Passed("log_secret", "was written to a file or printed");
+  }
+  return Warn("log_secret",
+              "if the coordinator's disk is lost, so is its log's secret",
+              "On its machine: `atoll-coordinator secret --data-dir DIR "
+              "--output FILE`. Keep FILE where the CA is.");
+}
+
 Check JudgeServers(const v1::GetClusterResponse& cluster,
                    const std::vector<ServiceFacts>& servers) {
   const bool refused = std::any_of(

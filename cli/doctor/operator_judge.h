@@ -64,6 +64,10 @@ Check JudgeVersions(const std::vector<ServiceFacts>& services,
 // more than 50 ms, or a server does not say.
 Check JudgeDisks(const std::vector<ServiceFacts>& servers);
 
+// WARN: the coordinator has a mirror, and no operator has a copy of its log's
+// secret, which a restore from the mirror asks for.
+Check JudgeSecret(const v1::GetClusterResponse& cluster);
+
 // FAILED: a run or a shard has a fault. WARN: a run that has not ended makes no
 // progress, a shard is blocked, or the mirror has an error or lacks a checkpoint
 // for an hour.

@@ -81,6 +81,17 @@ TEST(OperatorJudgeTest, ServersThatAreRefusedNeedNoStart) {
             CheckResult::kPassed);
 }
 
+TEST(OperatorJudgeTest, ACopyOfTheSecretIsNeededWithAMirror) {
+  v1::GetClusterResponse cluster;
+  EXPECT_EQ(JudgeSecret(cluster).result, CheckResult::kPassed);
+  cluster.set_has_mirror(true);
+  const Check missing = JudgeSecret(cluster);
+  EXPECT_EQ(missing.result, CheckResult::kWarn);
+  EXPECT_THAT(missing.action, HasSubstr("atoll-coordinator secret"));
+  cluster.set_log_secret_exported(true);
+  EXPECT_EQ(JudgeSecret(cluster).result, CheckResult::kPassed);
+}
+
 TEST(OperatorJudgeTest, NoGateIsARemark) {
   EXPECT_EQ(JudgeReached("gates", {}).result, CheckResult::kWarn);
   EXPECT_THAT(JudgeReached("servers", {}).message, HasSubstr("no server"));

@@ -74,30 +74,34 @@ void MirrorThread::Stop() {
 
 bool MirrorThread::AwaitNotice() {
   MutexLock lock(&mutex_);
-  while (!has_notice_ && !is_stopping_) changed_.Wait(&mutex_);
+  while (!has_notice_ && !is_stopping_) {
+    const absl::Duration left = cluster_time_ - SystemClock().Now();
+    if (is_cluster_due_ && left <= absl::ZeroDuration()) break;
+    if (is_cluster_due_) {
+      changed_.WaitWithTimeout(&mutex_, left);
+    } else {
+      changed_.Wait(&mutex_);
+    }
+  }
+  is_cluster_due_ |= has_notice_;
   has_notice_ = false;
   return !is_stopping_;
 }
 
-void MirrorThread::AwaitStop(absl::Duration duration) {
+void MirrorThread::AwaitRetry() {
   MutexLock lock(&mutex_);
-  changed_.AwaitWithTimeout(&mutex_, duration,
+  changed_.AwaitWithTimeout(&mutex_, options_.retry_delay,
                             [this] { return is_stopping_.load(); });
+  has_notice_ = true;
 }
 
 void MirrorThread::Run(EventLoop& loop) {
   LogPace pace;
-  absl::StatusCode cluster_failure = absl::StatusCode::kOk;  // The logged one.
   while (AwaitNotice()) {
-    absl::Status failure = UpdateCluster(loop);
+    UpdateCluster(loop);
     if (is_stopping_) return;
-    if (!failure.ok() && failure.code() != cluster_failure) {
-      LOG(WARNING) << "the cluster object in the mirror is not the newest: "
-                   << failure;
-    }
-    cluster_failure = failure.code();
     const absl::StatusOr<std::vector<MirrorWork>> works = Ask(loop);
-    failure.Update(works.status());
+    absl::Status failure = works.status();
     for (size_t i = 0; works.ok() && i < works->size(); ++i) {
       const MirrorWork& work = (*works)[i];
       const absl::Status result = Complete(work);
@@ -115,9 +119,7 @@ void MirrorThread::Run(EventLoop& loop) {
                      << " is not whole in the mirror: " << ended;
       }
     }
-    if (failure.ok()) continue;
-    AwaitStop(options_.retry_delay);
-    Notify();
+    if (!failure.ok()) AwaitRetry();
   }
 }
 
@@ -128,7 +130,20 @@ absl::StatusOr<std::vector<MirrorWork>> MirrorThread::Ask(EventLoop& loop) {
       });
 }
 
-absl::Status MirrorThread::UpdateCluster(EventLoop& loop) {
+void MirrorThread::UpdateCluster(EventLoop& loop) {
+  if (!is_cluster_due_ || SystemClock().Now() < cluster_time_) return;
+  const absl::Status status = WriteClusterIfChanged(loop);
+  is_cluster_due_ = !status.ok();
+  cluster_time_ = SystemClock().Now() + (status.ok() ? options_.cluster_period
+                                                     : options_.retry_delay);
+  if (!status.ok() && !is_stopping_ && status.code() != cluster_failure_) {
+    LOG(WARNING) << "the cluster object in the mirror is not the newest: "
+                 << status;
+  }
+  cluster_failure_ = status.code();
+}
+
+absl::Status MirrorThread::WriteClusterIfChanged(EventLoop& loop) {
   ASSIGN_OR_RETURN(
       std::optional<storage::v1::ClusterObject> object,
       Call<std::optional<storage::v1::ClusterObject>>(
@@ -144,7 +159,6 @@ absl::Status MirrorThread::UpdateCluster(EventLoop& loop) {
   *object->mutable_create_time() = ToProto(SystemClock().Now());
   RETURN_IF_ERROR(WriteCluster(*object));
   written_ = *std::move(object);
-  AwaitStop(options_.cluster_period);
   return absl::OkStatus();
 }
 

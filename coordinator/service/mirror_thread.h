@@ -33,7 +33,7 @@ class MirrorThread {
  public:
   struct Options {
     mirror::MirrorOpener open;
-    // From a failure to the next attempt of any run.
+    // From a failure to the next attempt of any run, or of the cluster object.
     absl::Duration retry_delay = absl::Minutes(1);
     // Shortest time between two cluster objects: what changes meanwhile is
     // written once.
@@ -54,9 +54,10 @@ class MirrorThread {
  private:
   void Run(EventLoop& loop);
   absl::StatusOr<std::vector<MirrorWork>> Ask(EventLoop& loop);
-  // Writes the cluster object if its content has changed. A coordinator that
-  // only reads writes none.
-  absl::Status UpdateCluster(EventLoop& loop);
+  // Writes the cluster object if it is due; logs another kind of failure.
+  void UpdateCluster(EventLoop& loop);
+  // OK also if its content has not changed, or the coordinator only reads.
+  absl::Status WriteClusterIfChanged(EventLoop& loop);
   absl::Status WriteCluster(const storage::v1::ClusterObject& object);
   // Tells the core, durably, how an attempt ended.
   absl::Status Tell(EventLoop& loop, const MirrorWork& work,
@@ -64,17 +65,23 @@ class MirrorThread {
   absl::Status Complete(const MirrorWork& work);
   // Proves once that no write of this store replaces a manifest.
   absl::Status CheckOnce(ObjectStore& store);
-  // Waits for Notify or Stop; false: for Stop.
+  // Waits for Notify, Stop or the cluster object's time; false: for Stop.
   bool AwaitNotice();
-  // Waits for Stop, at most `duration`.
-  void AwaitStop(absl::Duration duration);
+  // Waits for Stop, at most retry_delay.
+  void AwaitRetry();
 
   const Options options_;
   std::atomic<bool> is_stopping_{false};
   Waiting waiting_;
-  bool is_checked_ = false;  // CheckOnce has succeeded; the thread's.
-  // The newest cluster object that was written; the thread's.
-  storage::v1::ClusterObject written_;
+
+  // --- The thread's ----------------------------------------------------------
+  bool is_checked_ = false;  // CheckOnce has succeeded.
+  storage::v1::ClusterObject written_;  // The newest one; empty: none was.
+  bool is_cluster_due_ = false;         // Its content may have changed.
+  // The earliest time of the next attempt to write it.
+  absl::Time cluster_time_ = absl::InfinitePast();
+  // The result of the newest attempt.
+  absl::StatusCode cluster_failure_ = absl::StatusCode::kOk;
 
   Mutex mutex_;
   CondVar changed_;

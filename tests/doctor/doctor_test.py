@@ -21,7 +21,8 @@ WAY = ["dns", "tcp", "tls", "clock", "token", "version", "coordinator",
        "servers", "data"]
 LINK = ["link_up", "link_down"]
 OPERATOR = ["coordinator", "peers", "servers", "gates", "island_ca",
-            "certificates", "clocks", "version", "disks", "runs"]
+            "certificates", "clocks", "version", "disks", "log_secret",
+            "runs"]
 
 
 class BareSecurity(gated.Security):
