@@ -500,6 +500,7 @@ bool ParameterServer::ApplyRunPlan(const v1::ServerRunPlan& plan) {
                    << placed.ToString();
       return false;
     }
+    if (BeginRestore(plan)) return false;
     shard = FindShard(plan.run_id());
     if (shard == nullptr) return true;
   }
@@ -509,8 +510,14 @@ bool ParameterServer::ApplyRunPlan(const v1::ServerRunPlan& plan) {
 
 absl::Status ParameterServer::PlaceRun(const v1::ServerRunPlan& plan) {
   // The plan only places the run; its spec is fetched once.
-  ASSIGN_OR_RETURN(const v1::Run run, environment_.get_run(plan.run_id()));
+  ASSIGN_OR_RETURN(v1::Run run, environment_.get_run(plan.run_id()));
   RETURN_IF_ERROR(CheckSameRun(plan.run_uid(), run.run_uid()));
+  // The run continues from the mirror, and this shard has never been at the
+  // cut: it is of the epoch before, and goes there at once.
+  if (plan.restored().mirror_run_epoch() > 0 &&
+      plan.acknowledged_commit_seq() < plan.restored().commit_seq()) {
+    run.set_run_epoch(plan.run_epoch() - 1);
+  }
   RETURN_IF_ERROR(directory_->PersistLog());
   return CreateShard(plan, run);
 }

@@ -133,8 +133,7 @@ std::string ManifestToJson(const MirrorManifest& manifest) {
   return text;
 }
 
-absl::StatusOr<MirrorManifest> ParseManifest(const CheckpointPlace& place,
-                                             absl::string_view json) {
+absl::StatusOr<MirrorManifest> ParseManifest(absl::string_view json) {
   MirrorManifest manifest;
   const auto status = google::protobuf::util::JsonStringToMessage(
       std::string(json), &manifest);
@@ -143,7 +142,13 @@ absl::StatusOr<MirrorManifest> ParseManifest(const CheckpointPlace& place,
     return Wrong(absl::StrCat("its format is ", manifest.format(), ", not ",
                               kManifestFormat));
   }
-  if (GetPlace(manifest) != place) {
+  return manifest;
+}
+
+absl::StatusOr<MirrorManifest> ParseManifest(const CheckpointPlace& place,
+                                             absl::string_view json) {
+  absl::StatusOr<MirrorManifest> manifest = ParseManifest(json);
+  if (manifest.ok() && GetPlace(*manifest) != place) {
     return Wrong("it belongs to another run, epoch or commit");
   }
   return manifest;

@@ -34,10 +34,13 @@ absl::Status CheckManifest(const storage::v1::MirrorManifest& manifest,
 // JSON for readers and people. Requires: CheckManifest accepts it.
 std::string ManifestToJson(const storage::v1::MirrorManifest& manifest);
 
-// The manifest at `place`; CheckManifest must follow.
+// CheckManifest must follow.
 //
-// DATA_LOSS: `json` is no manifest, is one of another format or place, or has a
-// field that this program does not know.
+// DATA_LOSS: `json` is no manifest, is one of another format, or has a field
+// that this program does not know.
+absl::StatusOr<storage::v1::MirrorManifest> ParseManifest(
+    absl::string_view json);
+// The same for the manifest at `place`. DATA_LOSS also if it is of another one.
 absl::StatusOr<storage::v1::MirrorManifest> ParseManifest(
     const CheckpointPlace& place, absl::string_view json);
 

@@ -48,6 +48,7 @@ const absl::flat_hash_map<absl::string_view, RoleSet>& Table() {
           {"/atoll.v1.RunService/CancelRun", kOperator},
           {"/atoll.v1.RunService/DeleteRun", kOperator},
           {"/atoll.v1.RunService/RestoreRun", kOperator},
+          {"/atoll.v1.RunService/AdoptRun", kOperator},
           {"/atoll.v1.RunService/ReplaceServer", kOperator},
           {"/atoll.v1.RunService/RemoveIsland", kOperator},
           {"/atoll.v1.RunService/ExportCheckpoint", kOperator},

@@ -63,6 +63,7 @@ const std::map<std::string, std::string>& Expected() {
       {"/atoll.v1.ParameterService/PullKept", "o"},
       {"/atoll.v1.ParameterService/PullParameters", "oir"},
       {"/atoll.v1.ParameterService/PushOuterGradient", "oi"},
+      {"/atoll.v1.RunService/AdoptRun", "o"},
       {"/atoll.v1.RunService/CancelRun", "o"},
       {"/atoll.v1.RunService/CreateRun", "o"},
       {"/atoll.v1.RunService/DeleteRun", "o"},

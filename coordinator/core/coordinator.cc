@@ -219,12 +219,7 @@ absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
                   "mirror: start it and its servers with --mirror URL, or "
                   "leave checkpoint.mirror out");
   }
-  if (runs_.size() >= kRunsMax) {
-    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_RUNS",
-                  absl::StrCat("the coordinator keeps ", kRunsMax,
-                               " runs, the most it can: delete one with "
-                               "`atoll run delete RUN`"));
-  }
+  if (runs_.size() >= kRunsMax) return TooManyRuns();
   v1::RunSpec spec = request.spec();
   if (!spec.outer().has_enrolled_norm_factor() &&
       spec.durability() != v1::DURABILITY_ISLAND) {
@@ -238,6 +233,13 @@ absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
     runs_[request.run_id()] = std::move(run);
   }
   return response;
+}
+
+absl::Status Coordinator::TooManyRuns() {
+  return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_RUNS",
+                absl::StrCat("the coordinator keeps ", kRunsMax,
+                             " runs, the most it can: delete one with "
+                             "`atoll run delete RUN`"));
 }
 
 absl::StatusOr<RunMachine*> Coordinator::FindRun(const std::string& run_id) {

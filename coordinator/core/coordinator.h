@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "atoll/storage/v1/cluster_object.pb.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
+#include "atoll/storage/v1/mirror_manifest.pb.h"
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
@@ -143,6 +144,12 @@ class Coordinator : public ServerDirectory {
   absl::StatusOr<v1::CreateRunResponse> CreateRun(
       const v1::CreateRunRequest& request, absl::Time now,
       const std::string& run_uid = "");
+
+  // `manifest` and `server_count`: as AdoptRunRequest has them. Errors: as
+  // RunService.AdoptRun.
+  absl::StatusOr<v1::AdoptRunResponse> AdoptRun(
+      const storage::v1::MirrorManifest& manifest, int32_t server_count,
+      absl::Time now);
 
   // Deletes a run; `run_uid` as DeleteRunRequest has it. Errors: as
   // RunService.DeleteRun.
@@ -297,6 +304,7 @@ class Coordinator : public ServerDirectory {
   v1::LogPosition Position(const RunMachine* run) const;
   // Forgets the deleted runs that a server has let go.
   void ForgetRuns(const v1::ReportShardsRequest& request, absl::Time now);
+  static absl::Status TooManyRuns();
   // The refusal of a deletion for which there is no room.
   absl::Status TooManyDeleted() const;
   absl::Status ReplayOwn(const storage::v1::Record& record);

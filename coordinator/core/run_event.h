@@ -8,6 +8,7 @@
 #include <string>
 #include <variant>
 
+#include "atoll/storage/v1/coordinator_records.pb.h"
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/run_service.pb.h"
@@ -31,6 +32,13 @@ struct Create {
   std::string run_id;
   const v1::RunSpec& spec;
   std::string run_uid = "";  // Random; empty: it follows from id and time.
+};
+// Records a run that continues from a checkpoint in the mirror. `created` is
+// ContinueRun's; its spec was validated.
+//
+// INVALID_ARGUMENT: the run cannot begin with it, and nothing has changed.
+struct Adopt {
+  const storage::v1::RunCreated& created;
 };
 // The whole log was replayed. Every lease starts anew.
 struct Recovered {};
@@ -131,11 +139,12 @@ struct Tick {};
 }  // namespace event
 
 using RunEvent =
-    std::variant<event::Create, event::Recovered, event::Supersede, event::Join,
-                 event::Heartbeat, event::Ready, event::Progress, event::Leave,
-                 event::Pause, event::Resume, event::Cancel, event::RemoveIsland,
-                 event::RevokeToken, event::Export, event::Restore,
-                 event::MirrorEnded, event::ShardReported,
+    std::variant<event::Create, event::Adopt, event::Recovered,
+                 event::Supersede, event::Join, event::Heartbeat, event::Ready,
+                 event::Progress, event::Leave, event::Pause, event::Resume,
+                 event::Cancel, event::RemoveIsland, event::RevokeToken,
+                 event::Export, event::Restore, event::MirrorEnded,
+                 event::ShardReported,
                  event::ServerChanged, event::MoveShards, event::Tick>;
 
 // The answer to the caller, besides the status.

@@ -100,6 +100,23 @@ absl::Status RunMachine::Take(const event::Create& create, RunAnswer& answer) {
   return absl::OkStatus();
 }
 
+absl::Status RunMachine::Take(const event::Adopt& adopt, RunAnswer& answer) {
+  storage::v1::Record record;
+  *record.mutable_run_created() = adopt.created;
+  record.set_revision(1);
+  *record.mutable_time() = ToProto(now_);
+  const absl::Status fits = RunState().Apply(record);
+  if (!fits.ok()) return absl::InvalidArgumentError(fits.message());
+  due_ = now_;
+  Emit(std::move(record));
+  const v1::Restore& restore = state_.restores().back();
+  reasons_.push_back(absl::StrCat(
+      "continues from ", restore.pin_id(), " in the mirror, before commit ",
+      restore.cut_commit_seq(), ", with run_epoch ", restore.run_epoch()));
+  Advance();
+  return absl::OkStatus();
+}
+
 absl::Status RunMachine::Restore(const storage::v1::RunSnapshot& snapshot,
                                  int64_t revision, absl::Time time) {
   RETURN_IF_ERROR(state_.Restore(snapshot, revision));

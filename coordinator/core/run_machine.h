@@ -119,6 +119,7 @@ class RunMachine {
  private:
   // In run_machine.cc and run_machine_operators.cc.
   absl::Status Take(const event::Create& create, RunAnswer& answer);
+  absl::Status Take(const event::Adopt& adopt, RunAnswer& answer);
   absl::Status Take(const event::Recovered& recovered, RunAnswer& answer);
   absl::Status Take(const event::Supersede& supersede, RunAnswer& answer);
   absl::Status Take(const event::Join& join, RunAnswer& answer);

@@ -49,9 +49,13 @@ bool RunMachine::AdvanceOnce() {
   PauseOnFault();
   PauseOnGuard();
   plan_changed_ |= UpdateRecalls(state_, now_, observed_);
-  if (!state_.started()) {
+  if (!state_.started() || state_.server_ids().empty()) {
     if (state_.state() == v1::RUN_STATE_STARTING) AdvanceStart();
     return state_.revision() != revision;
+  }
+  if (state_.just_restored() && state_.state() == v1::RUN_STATE_ACTIVE) {
+    CompleteIfDone();
+    if (state_.ended()) return true;
   }
   AdvanceSealed();
   if (state_.ended()) return true;

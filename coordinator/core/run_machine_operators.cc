@@ -53,7 +53,10 @@ absl::Status RunMachine::Take(const event::Resume& resume, RunAnswer& answer) {
                         state_.state() == v1::RUN_STATE_ACTIVE);
   if (was_paused || accepts) {
     storage::v1::Record record = MakeStateRecord(
-        state_.started() ? v1::RUN_STATE_ACTIVE : v1::RUN_STATE_STARTING, "");
+        state_.started() && !state_.server_ids().empty()
+            ? v1::RUN_STATE_ACTIVE
+            : v1::RUN_STATE_STARTING,
+        "");
     record.mutable_run_state_set()->set_guard_accepted(accepts);
     Emit(std::move(record));
   }

@@ -239,9 +239,10 @@ absl::Status RunMachine::Take(const event::Restore& asked, RunAnswer& answer) {
                                request.run_uid().substr(0, 64)));
   }
   if (state_.state() == v1::RUN_STATE_CANCELLED) return CheckNotEnded();
-  if (!state_.started()) {
+  if (!state_.started() || state_.server_ids().empty()) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_STARTED",
-                  "the run has no version 0 yet");
+                  state_.started() ? "the run's shards have no servers yet"
+                                   : "the run has no version 0 yet");
   }
   v1::RestoreRunResponse& restored = answer.restored;
   if (IsRestoredTo(request.from())) {
@@ -330,6 +331,11 @@ absl::Status RunMachine::Take(const event::Supersede& supersede,
   EmitRestore(pin, state_.run_epoch() + kEpochJump,
               JumpSeq(state_.commit_seq()));
   ForgetEpoch();
+  if (state_.server_ids().empty()) {
+    // It continues from the mirror, and waits for servers.
+    Emit(MakeStateRecord(v1::RUN_STATE_STARTING, ""));
+    return absl::OkStatus();
+  }
   CompleteIfDone();
   return absl::OkStatus();
 }

@@ -1,4 +1,6 @@
 #include "atoll/v1/run_service.grpc.pb.h"
+#include "atoll/storage/v1/mirror_manifest.pb.h"
+#include "base/mirror/mirror_manifest.h"
 #include "base/random_id/random_id.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
@@ -17,6 +19,25 @@ v1::AuditRecord Describe(absl::string_view action, const std::string& run_id,
   record.set_run_id(run_id);
   record.set_subject(subject);
   return record;
+}
+
+constexpr size_t kAdoptedManifestBytesMax = 3 << 20;
+
+// INVALID_ARGUMENT: it is no manifest, or is too large.
+absl::StatusOr<storage::v1::MirrorManifest> ParseAdopted(
+    const std::string& json) {
+  if (json.size() > kAdoptedManifestBytesMax) {
+    return InvalidFields(
+        {{"manifest", "must be at most 3 MiB, without its parts"}});
+  }
+  absl::StatusOr<storage::v1::MirrorManifest> manifest =
+      mirror::ParseManifest(json);
+  if (!manifest.ok()) {
+    return InvalidFields(
+        {{"manifest", std::string(manifest.status().message())}});
+  }
+  manifest->clear_parts();
+  return manifest;
 }
 
 // Hands `event` to a run, audits it as `audit`, and answers with the run's new
@@ -156,6 +177,39 @@ class RunServiceImpl : public v1::RunService::CallbackService {
           }
           *restored.mutable_run() = BuildRun(run, /*with_tensors=*/true);
           return std::move(restored);
+        });
+  }
+
+  grpc::ServerUnaryReactor* AdoptRun(
+      grpc::CallbackServerContext* context, const v1::AdoptRunRequest* request,
+      v1::AdoptRunResponse* response) override {
+    const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
+    if (!caller.ok()) return AnswerError(context, caller.status());
+    if (!caller->scope.any) {
+      return AnswerError(
+          context, Refuse(absl::StatusCode::kPermissionDenied, "NOT_YOUR_RUN",
+                          "a certificate for certain runs adds no run: use one "
+                          "for all runs"));
+    }
+    absl::StatusOr<storage::v1::MirrorManifest> manifest =
+        ParseAdopted(request->manifest());
+    if (!manifest.ok()) return AnswerError(context, manifest.status());
+    return Answer<v1::AdoptRunResponse>(
+        loop_, context, response,
+        [=, manifest = *std::move(manifest), actor = GetActor(*context)](
+            Coordinator& coordinator,
+            absl::Time now) -> absl::StatusOr<v1::AdoptRunResponse> {
+          ASSIGN_OR_RETURN(
+              v1::AdoptRunResponse adopted,
+              coordinator.AdoptRun(manifest, request->server_count(), now));
+          if (adopted.changed()) {
+            const v1::Run& run = adopted.run();
+            coordinator.Audit(actor,
+                              Describe("run.adopt", run.run_id(),
+                                       run.restored().pin_id()),
+                              now);
+          }
+          return adopted;
         });
   }
 

@@ -14,6 +14,7 @@
 #include "base/layout/exchange.h"
 #include "base/layout/layout.h"
 #include "base/mirror/mirror_manifest.h"
+#include "base/mirror/mirror_names.h"
 #include "base/mirror/mirrored_checkpoint.h"
 #include "base/mirror/part_format.h"
 #include "base/status/status_macros.h"
@@ -25,17 +26,58 @@
 namespace atl::server {
 namespace {
 
-// Writes a part's bytes into a version file, block by block.
-class PartWriter {
+// A version file of a shard, of the blocks that parts have.
+class VersionWriter {
  public:
-  // All must outlive it. `has_replica`: the last array is the replica.
-  PartWriter(const std::string& header, const ShardRange& range,
-             int array_count, bool has_replica, VersionFile& file)
-      : header_(header),
-        range_(range),
+  // Both must outlive it. `has_replica`: the last array is the replica.
+  VersionWriter(const ShardRange& range, int array_count, bool has_replica,
+                VersionFile& file)
+      : range_(range),
         array_count_(array_count),
         has_replica_(has_replica),
-        file_(file),
+        file_(file) {}
+
+  // Writes a block, once each, if the shard holds it.
+  absl::Status Add(int array, int64_t block,
+                   const std::vector<float>& elements) {
+    if (block < range_.blocks().begin || block >= range_.blocks().end) {
+      return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(file_.Write(array, {block, block + 1}, elements.data()));
+    ++block_count_;
+    if (array == 0) digest_ += BlockDigest(block, elements);
+    if (has_replica_ && array == array_count_ - 1) {
+      replica_digest_ += BlockDigest(block, elements);
+    }
+    return absl::OkStatus();
+  }
+
+  bool is_whole() const {
+    return block_count_ == range_.block_count() * array_count_;
+  }
+  int array_count() const { return array_count_; }
+  const Digest128& digest() const { return digest_; }
+  const Digest128& replica_digest() const { return replica_digest_; }
+
+ private:
+  const ShardRange& range_;
+  const int array_count_;
+  const bool has_replica_;
+  VersionFile& file_;
+  int64_t block_count_ = 0;
+  Digest128 digest_;
+  Digest128 replica_digest_;
+};
+
+// Checks a part's bytes and gives its blocks to a version.
+class PartReader {
+ public:
+  // All must outlive it. `range`: the part's, which is not empty.
+  PartReader(const std::string& header, const ShardRange& range,
+             VersionWriter& version)
+      : header_(header),
+        range_(range),
+        version_(version),
         block_(range.blocks().begin) {
     StartBlock();
   }
@@ -54,7 +96,7 @@ class PartWriter {
       bytes.remove_prefix(size);
     }
     while (!bytes.empty()) {
-      if (array_ == array_count_) {
+      if (is_whole()) {
         return absl::DataLossError("has more bytes than its arrays");
       }
       const size_t block_bytes = elements_.size() * sizeof(float);
@@ -68,10 +110,8 @@ class PartWriter {
     return absl::OkStatus();
   }
 
-  bool is_whole() const { return array_ == array_count_; }
+  bool is_whole() const { return array_ == version_.array_count(); }
   std::string TakeSha256() { return codec::ToHex(sha_.Finish()); }
-  const Digest128& digest() const { return digest_; }
-  const Digest128& replica_digest() const { return replica_digest_; }
 
  private:
   void StartBlock() {
@@ -81,12 +121,7 @@ class PartWriter {
   }
 
   absl::Status EndBlock() {
-    RETURN_IF_ERROR(
-        file_.Write(array_, {block_, block_ + 1}, elements_.data()));
-    if (array_ == 0) digest_ += BlockDigest(block_, elements_);
-    if (has_replica_ && array_ == array_count_ - 1) {
-      replica_digest_ += BlockDigest(block_, elements_);
-    }
+    RETURN_IF_ERROR(version_.Add(array_, block_, elements_));
     if (++block_ == range_.blocks().end) {
       block_ = range_.blocks().begin;
       ++array_;
@@ -97,17 +132,13 @@ class PartWriter {
 
   const std::string& header_;
   const ShardRange& range_;
-  const int array_count_;
-  const bool has_replica_;
-  VersionFile& file_;
+  VersionWriter& version_;
   codec::Sha256 sha_;
   size_t header_bytes_ = 0;
   int array_ = 0;
   int64_t block_;
   std::vector<float> elements_;  // Those of block_.
   size_t filled_bytes_ = 0;
-  Digest128 digest_;
-  Digest128 replica_digest_;
 };
 
 // DATA_LOSS unless the manifest is of the cut, and of the shard's run.
@@ -118,7 +149,6 @@ absl::Status CheckSource(const mirror::MirroredCheckpoint& source,
   const storage::v1::MirrorManifest& manifest = source.manifest();
   const auto& cut = spec.restored.cut();
   bool is_same = source.layout().fingerprint() == layout.fingerprint() &&
-                 manifest.shard_count() == spec.record.shard_count() &&
                  std::equal(array_names.begin(), array_names.end(),
                             manifest.array_names().begin(),
                             manifest.array_names().end()) &&
@@ -138,67 +168,124 @@ absl::Status CheckSource(const mirror::MirroredCheckpoint& source,
       "another checkpoint"));
 }
 
-absl::Status DownloadPart(ObjectStore& store,
-                          const mirror::MirroredCheckpoint& source,
-                          const storage::v1::MirrorPart& part,
-                          const v1::FragmentVersion& wanted,
-                          const DownloadSpec& spec) {
-  const mirror::PartIdentity identity =
-      mirror::GetIdentity(source.manifest(), part);
-  const std::string name = mirror::PartName(identity.place, part.shard(),
-                                            part.fragment(), part.sha256());
-  const auto damaged = [&](absl::string_view what) {
-    return absl::DataLossError(absl::StrCat(
-        store.GetUrl(name), " ", what,
-        "; restore the run to another checkpoint"));
-  };
-  // Before disk space is taken: the size is only a claim until then.
-  const absl::StatusOr<ObjectInfo> info = store.Stat(name);
-  if (absl::IsNotFound(info.status())) return damaged("is missing");
+absl::Status Damaged(ObjectStore& store, const std::string& name,
+                     absl::string_view what) {
+  return absl::DataLossError(absl::StrCat(
+      store.GetUrl(name), " ", what, "; restore the run to another checkpoint"));
+}
+
+// A part as the mirror has it.
+struct FoundPart {
+  mirror::PartIdentity identity;
+  std::string name;
+  ObjectInfo info;
+  std::string sha256;
+};
+
+absl::StatusOr<FoundPart> FindPart(ObjectStore& store,
+                                   const storage::v1::MirrorManifest& manifest,
+                                   const storage::v1::MirrorPart& part) {
+  FoundPart found;
+  found.identity = mirror::GetIdentity(manifest, part);
+  found.name = mirror::PartName(found.identity.place, part.shard(),
+                                part.fragment(), part.sha256());
+  found.sha256 = part.sha256();
+  const absl::StatusOr<ObjectInfo> info = store.Stat(found.name);
+  if (absl::IsNotFound(info.status())) {
+    return Damaged(store, found.name, "is missing");
+  }
   RETURN_IF_ERROR(info.status());
   if (info->size_bytes != part.size_bytes()) {
-    return damaged(absl::StrCat("has ", info->size_bytes, " bytes, not ",
+    return Damaged(store, found.name,
+                   absl::StrCat("has ", info->size_bytes, " bytes, not ",
                                 part.size_bytes()));
   }
-  const v1::Run& run = spec.record.run();
-  const ShardNames names(spec.data_dir, run.run_id(), run.run_uid(),
-                         spec.record.shard());
-  const std::string path =
-      names.VersionPath(wanted.fragment(), wanted.version());
-  const ShardRange range(source.layout(), wanted.fragment(),
-                         spec.record.shard(), spec.record.shard_count());
-  const auto array_count = static_cast<int>(identity.array_names.size());
-  ASSIGN_OR_RETURN(const std::unique_ptr<VersionFile> file,
-                   VersionFile::Create(spec.fs, absl::StrCat(path, ".tmp"),
-                                       range, array_count - 1));
-  const std::string header = mirror::PartHeader(source.layout(), identity);
-  PartWriter writer(header, range, array_count, HasReplica(run.spec()), *file);
-  absl::Status own;  // The writer's error, which is about the object.
+  found.info = *info;
+  return found;
+}
+
+// Reads a part whole, and gives its blocks to `version`.
+absl::Status ReadPart(ObjectStore& store, const RunLayout& layout,
+                      const FoundPart& part, const DownloadSpec& spec,
+                      VersionWriter& version) {
+  const std::string header = mirror::PartHeader(layout, part.identity);
+  const ShardRange range(layout, part.identity.fragment, part.identity.shard,
+                         part.identity.shard_count);
+  PartReader reader(header, range, version);
+  absl::Status own;  // The reader's error, which is about the object.
   const absl::Status read = store.Read(
-      name, {0, part.size_bytes(), info->etag},
+      part.name, {0, part.info.size_bytes, part.info.etag},
       [&](absl::string_view bytes) -> absl::Status {
         if (spec.is_cancelled && spec.is_cancelled()) {
           return absl::CancelledError("the server is stopping");
         }
-        own = writer.Add(bytes);
+        own = reader.Add(bytes);
         return own;
       });
-  if (absl::IsDataLoss(own)) return damaged(own.message());
+  if (absl::IsDataLoss(own)) return Damaged(store, part.name, own.message());
   RETURN_IF_ERROR(own);
   RETURN_IF_ERROR(read);
-  if (!writer.is_whole()) return damaged("ends before its arrays do");
-  if (writer.TakeSha256() != part.sha256()) {
-    return damaged("has another SHA-256 than its manifest says");
+  if (!reader.is_whole()) {
+    return Damaged(store, part.name, "ends before its arrays do");
   }
-  if (range.block_count() ==
-          source.layout().fragment_block_count(wanted.fragment()) &&
+  if (reader.TakeSha256() != part.sha256) {
+    return Damaged(store, part.name,
+                   "has another SHA-256 than its manifest says");
+  }
+  return absl::OkStatus();
+}
+
+// Makes the shard's file of a version, of the parts that have its blocks.
+absl::Status DownloadVersion(ObjectStore& store,
+                             const mirror::MirroredCheckpoint& source,
+                             const v1::FragmentVersion& wanted,
+                             const DownloadSpec& spec) {
+  const storage::v1::MirrorManifest& manifest = source.manifest();
+  const v1::Run& run = spec.record.run();
+  const ShardNames names(spec.data_dir, run.run_id(), run.run_uid(),
+                         spec.record.shard());
+  const int32_t f = wanted.fragment();
+  const std::string path = names.VersionPath(f, wanted.version());
+  const ShardRange range(source.layout(), f, spec.record.shard(),
+                         spec.record.shard_count());
+  // Found before disk space is taken: sizes are only claims until then.
+  std::vector<FoundPart> parts;
+  for (const storage::v1::MirrorPart& part : manifest.parts()) {
+    if (part.fragment() != f) continue;
+    const IndexRange blocks =
+        ShardRange(source.layout(), f, part.shard(), manifest.shard_count())
+            .blocks();
+    if (blocks.begin >= range.blocks().end ||
+        blocks.end <= range.blocks().begin) {
+      continue;
+    }
+    ASSIGN_OR_RETURN(FoundPart found, FindPart(store, manifest, part));
+    parts.push_back(std::move(found));
+  }
+  const int array_count = manifest.array_names_size();
+  ASSIGN_OR_RETURN(const std::unique_ptr<VersionFile> file,
+                   VersionFile::Create(spec.fs, absl::StrCat(path, ".tmp"),
+                                       range, array_count - 1));
+  VersionWriter version(range, array_count, HasReplica(run.spec()), *file);
+  for (const FoundPart& part : parts) {
+    RETURN_IF_ERROR(ReadPart(store, source.layout(), part, spec, version));
+  }
+  const auto lacks = [&](absl::string_view what) {
+    return Damaged(store, mirror::ManifestName(mirror::GetPlace(manifest)),
+                   what);
+  };
+  if (!version.is_whole()) {
+    return lacks(absl::StrCat("names no part for blocks of fragment ", f));
+  }
+  if (range.block_count() == source.layout().fragment_block_count(f) &&
       wanted.has_digest() &&
-      writer.digest() != Digest128::FromProto(wanted.digest())) {
-    return damaged("does not have the digest of its version");
+      version.digest() != Digest128::FromProto(wanted.digest())) {
+    return lacks(absl::StrCat("names parts of fragment ", f,
+                              " that do not have the digest of its version"));
   }
   RETURN_IF_ERROR(file->Seal({run.run_id(), spec.record.shard(),
                               wanted.version(), wanted.commit_seq(),
-                              writer.digest(), writer.replica_digest()}));
+                              version.digest(), version.replica_digest()}));
   failpoint::Hit("server.download.before");
   RETURN_IF_ERROR(spec.fs.Rename(file->path(), path));
   RETURN_IF_ERROR(spec.fs.SyncDirectory(names.versions()));
@@ -236,13 +323,9 @@ absl::Status Download(ObjectStore& store, const DownloadSpec& spec) {
       mirror::ArrayNames(spec.optimizer_state_count,
                          HasReplica(spec.record.run().spec())),
       spec));
-  for (const storage::v1::MirrorPart& part : (*source)->manifest().parts()) {
-    if (part.shard() != spec.record.shard() ||
-        std::find(lost.begin(), lost.end(), part.fragment()) == lost.end()) {
-      continue;
-    }
-    RETURN_IF_ERROR(DownloadPart(store, **source, part,
-                                 spec.restored.cut(part.fragment()), spec));
+  for (const int32_t fragment : lost) {
+    RETURN_IF_ERROR(DownloadVersion(store, **source,
+                                    spec.restored.cut(fragment), spec));
   }
   return absl::OkStatus();
 }

@@ -29,11 +29,13 @@ struct DownloadSpec {
 };
 
 // Writes the file of each version of the cut that is not here whole, durably
-// under its final name, in the place of a damaged one. The part's size,
-// SHA-256, header and, if the shard holds the whole fragment, the digest are
-// checked before that. RunStore::Rollback must follow: the next RunStore::Open
-// removes versions that no record names. Requires: no Shard has the directory
-// open. Blocks on the network and the disk.
+// under its final name, in the place of a damaged one. The checkpoint may be
+// that of another number of shards: parts that have some of the shard's blocks
+// are read whole. Their sizes, SHA-256, headers and, if the shard holds the
+// whole fragment, the digest are checked before that. RunStore::Rollback must
+// follow: the next RunStore::Open removes versions that no record names.
+// Requires: no Shard has the directory open. Blocks on the network and the
+// disk.
 //
 // DATA_LOSS: the mirror does not have the checkpoint, or it is damaged or
 // another one than the cut says; the message names the object. UNAVAILABLE,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -39,6 +40,14 @@ using ::testing::HasSubstr;
 
 constexpr int kStateCount = 1;
 constexpr int32_t kShard = 0;
+constexpr char kUid[] = "0123456789abcdef0123456789abcdef";
+
+// A shard of another number of shards than the checkpoint's.
+struct Resized {
+  int manifest_shard_count;
+  int32_t shard;
+  int shard_count;
+};
 
 class CheckpointDownloadTest : public ::testing::Test {
  protected:
@@ -137,6 +146,81 @@ TEST_F(CheckpointDownloadTest, AnEmptyShardGetsTheCutBitForBit) {
   ASSERT_OK(Download());
   ASSERT_OK(Rollback());
   ASSERT_NO_FATAL_FAILURE(ExpectRestored());
+}
+
+TEST_F(CheckpointDownloadTest, AnotherNumberOfShardsGetsTheSameElements) {
+  for (const Resized& is : {Resized{1, 0, 3}, Resized{1, 2, 3},
+                            Resized{3, 0, 2}, Resized{3, 1, 2},
+                            Resized{3, 0, 1}, Resized{2, 4, 7}}) {
+    SCOPED_TRACE(absl::StrCat(is.manifest_shard_count, " to ", is.shard_count,
+                              ", shard ", is.shard));
+    manifest_ = mirror::SmallManifest(layout_);
+    manifest_.set_shard_count(is.manifest_shard_count);
+    std::filesystem::remove_all(root_);
+    ASSERT_OK(mirror::PutSmallCheckpoint(*store_, manifest_));
+    FakeFileSystem disk;
+    MemoryRecordStore records;
+    v1::Run run;
+    run.set_run_id("run");
+    run.set_run_uid(kUid);
+    run.set_run_epoch(2);
+    *run.mutable_spec() = manifest_.spec();
+    ASSERT_OK(CreateRun(records, run, is.shard, is.shard_count));
+    const records::RunRecord record = *ReadRun(records);
+    ASSERT_OK(
+        RunStore::Open(disk, records, "data", record, kStateCount).status());
+    const DownloadSpec spec{disk,        records,   "data", record,
+                            kStateCount, restored_, nullptr};
+    ASSERT_OK(DownloadVersions(*store_, spec));
+    ASSERT_OK(RunStore::Rollback(disk, records, "data", record, kStateCount,
+                                 /*run_epoch=*/3, restored_, {}));
+    const auto opened =
+        RunStore::Open(disk, records, "data", record, kStateCount);
+    ASSERT_OK(opened.status());
+    for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
+      const ShardRange& range = (*opened)->range(f);
+      if (range.empty()) continue;
+      const auto held = (*opened)->versions().Find(f, f + 1);
+      ASSERT_TRUE(held.has_value());
+      const mirror::PartIdentity part = {
+          .place = mirror::GetPlace(manifest_),
+          .shard = is.shard,
+          .shard_count = is.shard_count,
+          .fragment = f,
+      };
+      for (int array = 0; array <= kStateCount; ++array) {
+        std::vector<float> elements(range.element_count());
+        ASSERT_OK(held->file->Read(array, range.blocks(), elements.data()));
+        EXPECT_EQ(elements, mirror::SmallElements(layout_, part, array));
+      }
+    }
+  }
+}
+
+// A part that the shard needs only in part is read and checked whole.
+TEST_F(CheckpointDownloadTest, ADamagedPartOfAnotherShardIsRefused) {
+  for (const storage::v1::MirrorPart& part : manifest_.parts()) {
+    if (part.shard() != 1 || part.fragment() != 0) continue;
+    const std::string path = JoinObjectName(
+        root_, mirror::PartName(mirror::GetPlace(manifest_), 1, 0,
+                                part.sha256()));
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-3, std::ios::end);
+    file.put('\x7f');
+  }
+  MemoryRecordStore records;
+  v1::Run run = ReadRun(records_)->run();
+  ASSERT_OK(CreateRun(records, run, /*shard=*/0, /*shard_count=*/2));
+  const records::RunRecord record = *ReadRun(records);
+  ASSERT_OK(
+      RunStore::Open(disk_, records, "data", record, kStateCount).status());
+  const DownloadSpec spec{disk_,       records,   "data", record,
+                          kStateCount, restored_, nullptr};
+  const absl::Status status = DownloadVersions(*store_, spec);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("shard-1-fragment-0"));
+  EXPECT_THAT(status.message(), HasSubstr("SHA-256"));
+  EXPECT_FALSE(disk_.Exists(names_.VersionPath(0, 1)));
 }
 
 TEST_F(CheckpointDownloadTest, WithoutARecordTheNextStartRemovesIt) {

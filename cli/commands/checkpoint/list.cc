@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/checkpoint/checkpoint_commands.h"
-#include "cli/commands/checkpoint/mirror_choice.h"
+#include "cli/mirror/mirror_choice.h"
 #include "cli/interrupt.h"
 #include "cli/output/table.h"
 

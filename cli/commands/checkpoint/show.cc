@@ -13,7 +13,7 @@
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/commands/checkpoint/checkpoint_commands.h"
-#include "cli/commands/checkpoint/mirror_choice.h"
+#include "cli/mirror/mirror_choice.h"
 #include "cli/interrupt.h"
 #include "cli/output/describe.h"
 #include "cli/output/table.h"

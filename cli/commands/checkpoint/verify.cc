@@ -10,7 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/checkpoint/checkpoint_commands.h"
-#include "cli/commands/checkpoint/mirror_choice.h"
+#include "cli/mirror/mirror_choice.h"
 #include "cli/commands/run/export_target.h"
 #include "cli/interrupt.h"
 #include "cli/output/error.h"

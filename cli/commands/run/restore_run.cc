@@ -100,22 +100,6 @@ absl::StatusOr<std::string> ReadAnswer(const std::stop_token& stop) {
   return absl::CancelledError("stopped: nothing has changed");
 }
 
-absl::Status Ask(Context& context, const RestoreOptions& options,
-                 const std::stop_token& stop) {
-  if (options.yes) return absl::OkStatus();
-  if (::isatty(STDIN_FILENO) != 1) {
-    return UsageError(
-        "the restore is not confirmed, and there is no terminal to ask",
-        "Look at what is lost with --dry-run, then add --yes.");
-  }
-  context.messages() << "Type \"yes\" to restore run " << options.run_id
-                     << ": " << std::flush;
-  ASSIGN_OR_RETURN(const std::string answer, ReadAnswer(stop));
-  if (absl::StripAsciiWhitespace(answer) == "yes") return absl::OkStatus();
-  return absl::CancelledError(
-      "the answer was not \"yes\": nothing has changed");
-}
-
 // Why a shard has not the epoch yet.
 std::string DescribeWaiting(const v1::ServerState& server) {
   const v1::ShardPlacement& place = server.placement();
@@ -156,8 +140,24 @@ absl::StatusOr<v1::RestoreRunResponse> RestoreWithin(
   }
 }
 
-// Waits until every shard is at the restored cut or beyond it, and returns the
-// state then. Servers and the coordinator may restart meanwhile.
+}  // namespace
+
+absl::Status ConfirmRestore(Context& context, const std::string& run_id,
+                            bool yes, const std::stop_token& stop) {
+  if (yes) return absl::OkStatus();
+  if (::isatty(STDIN_FILENO) != 1) {
+    return UsageError(
+        "the restore is not confirmed, and there is no terminal to ask",
+        "Look at what is lost with --dry-run, then add --yes.");
+  }
+  context.messages() << "Type \"yes\" to restore run " << run_id << ": "
+                     << std::flush;
+  ASSIGN_OR_RETURN(const std::string answer, ReadAnswer(stop));
+  if (absl::StripAsciiWhitespace(answer) == "yes") return absl::OkStatus();
+  return absl::CancelledError(
+      "the answer was not \"yes\": nothing has changed");
+}
+
 absl::StatusOr<v1::GetRunStateResponse> WaitForShards(
     coordinator::Client& client, const v1::Run& run, absl::Duration patience,
     Progress& progress, const std::stop_token& stop) {
@@ -179,6 +179,9 @@ absl::StatusOr<v1::GetRunStateResponse> WaitForShards(
           "run ", run.run_id(), " was restored again, or replaced, meanwhile: "
           "`atoll run show ", run.run_id(), "` shows it"));
     } else {
+      if (state->servers().empty()) {
+        waiting = absl::StrCat("servers: ", state->run().state_reason());
+      }
       for (const v1::ServerState& server : state->servers()) {
         // A report of an earlier epoch does not count.
         if (!server.fault().empty()) return FailedShard(server, state->run());
@@ -205,8 +208,6 @@ absl::StatusOr<v1::GetRunStateResponse> WaitForShards(
   }
   return WithHint(absl::DeadlineExceededError(decided), hint);
 }
-
-}  // namespace
 
 absl::StatusOr<RestoredRun> RestoreRun(Context& context,
                                        coordinator::Client& client,
@@ -242,7 +243,8 @@ absl::StatusOr<RestoredRun> RestoreRun(Context& context,
                                           DescribeCut(restored.checkpoint)));
     context.output().Message(
         absl::StrCat("loses ", DescribeLoss(restored.answer)));
-    RETURN_IF_ERROR(Ask(context, options, stop));
+    RETURN_IF_ERROR(
+        ConfirmRestore(context, options.run_id, options.yes, stop));
   }
   request.set_dry_run(false);
   // The cut that was shown, also if a newer one became durable meanwhile.

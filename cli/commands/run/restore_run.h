@@ -6,7 +6,9 @@
 #include <stop_token>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/training_state_service.pb.h"
@@ -44,6 +46,22 @@ absl::StatusOr<RestoredRun> RestoreRun(Context& context,
                                        const RestoreOptions& options,
                                        Progress& progress,
                                        const std::stop_token& stop);
+
+// Asks the user to type "yes", unless `yes`.
+//
+// CANCELLED: the answer was another, or `stop`. A usage error: there is no
+// terminal to ask.
+absl::Status ConfirmRestore(Context& context, const std::string& run_id,
+                            bool yes, const std::stop_token& stop);
+
+// Waits until every shard is at the cut of `run`'s newest restore or beyond it,
+// and returns the state then. Servers and the coordinator may restart meanwhile.
+//
+// DEADLINE_EXCEEDED, CANCELLED, UNAVAILABLE: as RestoreRun. ABORTED: the run
+// was restored again.
+absl::StatusOr<v1::GetRunStateResponse> WaitForShards(
+    coordinator::Client& client, const v1::Run& run, absl::Duration patience,
+    Progress& progress, const std::stop_token& stop);
 
 Json ToJson(const RestoredRun& restored);
 std::string ToText(const RestoredRun& restored);

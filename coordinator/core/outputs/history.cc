@@ -21,7 +21,7 @@ int64_t FirstKept(const RunState& state, int64_t commit_seq) {
       first = std::min(first, pin.commit_seq());
     }
   }
-  return first;
+  return std::max(first, state.history_begin());
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/layout/ids.h"
 #include "base/layout/layout.h"
-#include "base/random_id/random_id.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 
@@ -25,7 +24,11 @@ absl::Status Check(const storage::v1::MirrorManifest& manifest) {
                                ", and this program knows ", kManifestFormat));
   }
   RETURN_IF_ERROR(CheckId("run_id", manifest.run_id()));
-  if (!IsRandomId(manifest.run_uid())) return Refuse("run_uid is malformed");
+  if (manifest.run_uid().size() != 32 ||
+      manifest.run_uid().find_first_not_of("0123456789abcdef") !=
+          std::string::npos) {
+    return Refuse("run_uid is malformed");
+  }
   const v1::Pin& pin = manifest.pin();
   RETURN_IF_ERROR(CheckId("pin_id", pin.pin_id()));
   if (manifest.run_epoch() < 1 || manifest.run_epoch() > kSeqJump ||
@@ -48,11 +51,21 @@ absl::Status Check(const storage::v1::MirrorManifest& manifest) {
         manifest.started().version0(f).fragment() != f) {
       return Refuse("its fragments are not in order");
     }
+    const v1::FragmentVersion& version = pin.cut(f);
+    if (version.version() < 0 || version.commit_seq() < 0 ||
+        version.commit_seq() >= pin.commit_seq()) {
+      return Refuse("a version of its cut is out of range");
+    }
   }
   for (int slot = 0; slot < manifest.members_size(); ++slot) {
     const storage::v1::MemberSet& member = manifest.members(slot).member();
     RETURN_IF_ERROR(CheckId("island_id", member.island_id()));
     if (member.slot() != slot) return Refuse("its members are not in order");
+    for (const int64_t number : {member.island_epoch(), member.next_seq()}) {
+      if (number < 0 || number > INT64_MAX / 2) {
+        return Refuse("a member's island_epoch or next_seq is out of range");
+      }
+    }
   }
   return absl::OkStatus();
 }
@@ -75,7 +88,7 @@ absl::StatusOr<storage::v1::RunCreated> ContinueRun(
   pin.clear_keep_bytes_max();
   pin.mutable_mirror()->set_run_epoch(manifest.run_epoch());
   *pin.mutable_mirror()->mutable_create_time() = manifest.create_time();
-  // The run goes on under another epoch, and its newest checkpoint must too.
+  // The run continues under another epoch, and its newest checkpoint must too.
   pin.mutable_mirror()->set_must_repeat(true);
   v1::Restore& restore = *mirrored.mutable_restore();
   restore.set_run_epoch(created.run_epoch());
@@ -118,6 +131,7 @@ storage::v1::RunSnapshot MakeRunSnapshot(
     *snapshot.mutable_fragments(f)->mutable_newest() = mirrored.pin().cut(f);
   }
   snapshot.set_commit_seq(mirrored.restore().commit_seq());
+  snapshot.set_history_begin(snapshot.commit_seq() + 1);
   *snapshot.mutable_last_commit_time() = mirrored.restore().time();
   *snapshot.mutable_data_positions() = mirrored.point().data_positions();
   snapshot.set_fragment_token_count(mirrored.point().fragment_token_count());

@@ -748,7 +748,8 @@ std::string RunState::DebugString() const {
   for (const auto& [version, evaluation] : evaluations_) {
     absl::StrAppend(&text, evaluation.DebugString());
   }
-  absl::StrAppend(&text, "evaluations from ", evaluations_begin_, "\n");
+  absl::StrAppend(&text, "evaluations from ", evaluations_begin_,
+                  ", history from ", history_begin_, "\n");
   for (const auto& [version, slot] : evaluator_by_version_) {
     absl::StrAppend(&text, "evaluator of ", version, ": ", slot, "\n");
   }

@@ -240,6 +240,8 @@ class RunState {
   bool IsAskedToEvaluate(const Member& member, int64_t version) const;
 
   // --- History ---
+  // Commits below this have no rows in the history; 0: all have.
+  int64_t history_begin() const { return history_begin_; }
   // Also true of versions older than the newest kEvaluationsMax known ones.
   bool IsEvaluated(int64_t version) const {
     return version < evaluations_begin_ || evaluations_.contains(version);
@@ -329,6 +331,7 @@ class RunState {
   std::vector<int32_t> evaluator_slots_;  // The newest round's.
   std::map<int64_t, v1::Evaluation> evaluations_;  // By version; the newest.
   int64_t evaluations_begin_ = 0;  // Smaller versions count as evaluated.
+  int64_t history_begin_ = 0;
   std::deque<v1::MetricPoint> loss_points_;
   std::deque<v1::MetricPoint> norm_points_;
   std::deque<v1::MetricPoint> evaluation_points_;

@@ -135,6 +135,7 @@ storage::v1::RunSnapshot RunState::ToSnapshot() const {
     *snapshot.add_evaluations() = evaluation;
   }
   snapshot.set_evaluations_begin(evaluations_begin_);
+  snapshot.set_history_begin(history_begin_);
   for (const int32_t slot : evaluator_slots_) {
     snapshot.add_evaluator_slots(slot);
   }
@@ -235,6 +236,7 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
     evaluations_[evaluation.version()] = evaluation;
   }
   evaluations_begin_ = snapshot.evaluations_begin();
+  history_begin_ = snapshot.history_begin();
   evaluator_slots_.assign(snapshot.evaluator_slots().begin(),
                           snapshot.evaluator_slots().end());
   for (const auto& evaluator : snapshot.evaluators()) {

@@ -1,4 +1,4 @@
-#include "cli/commands/checkpoint/mirror_choice.h"
+#include "cli/mirror/mirror_choice.h"
 
 #include <algorithm>
 #include <iterator>

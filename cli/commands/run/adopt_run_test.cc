@@ -1,0 +1,142 @@
+#include "cli/commands/run/adopt_run.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/io/posix_file_system.h"
+#include "base/layout/layout.h"
+#include "base/mirror/mirror_manifest.h"
+#include "base/mirror/testing/small_checkpoint.h"
+#include "base/object_store/file_store.h"
+#include "base/object_store/object_url.h"
+#include "base/random_id/random_id.h"
+#include "cli/output/error.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace atl::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using storage::v1::MirrorManifest;
+
+constexpr char kOtherUid[] = "fedcba9876543210fedcba9876543210";
+
+class AdoptRunTest : public ::testing::Test {
+ protected:
+  AdoptRunTest()
+      : root_(JoinObjectName(::testing::TempDir(), RandomId())),
+        store_(MakeFileStore(root_, PosixFileSystem())) {
+    options_.url = absl::StrCat("file://", root_);
+    options_.run_id = "run";
+  }
+  ~AdoptRunTest() override { std::filesystem::remove_all(root_); }
+
+  // A checkpoint of the run, after `round` commits.
+  MirrorManifest Manifest(int round) {
+    MirrorManifest manifest = mirror::SmallManifest(layout_);
+    manifest.mutable_pin()->set_commit_seq(round + 1);
+    manifest.mutable_pin()->set_pin_id(absl::StrCat("round-", round));
+    manifest.mutable_point()->set_fragment_token_count(2000);
+    manifest.mutable_spec()->set_server_count(2);
+    return manifest;
+  }
+  void Put(MirrorManifest manifest) {
+    const absl::Status status = mirror::PutSmallCheckpoint(*store_, manifest);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  // The pin_id of what `from` names.
+  std::string Find(const std::string& from = "") {
+    options_.from = from;
+    const auto found = FindToAdopt(*store_, options_);
+    EXPECT_TRUE(found.ok()) << found.status();
+    return found.ok() ? (*found)->manifest().pin().pin_id() : "";
+  }
+  absl::Status Refused(const std::string& from = "") {
+    options_.from = from;
+    const absl::Status status = FindToAdopt(*store_, options_).status();
+    EXPECT_FALSE(status.ok());
+    return status;
+  }
+
+  const RunLayout layout_ = *RunLayout::Create(mirror::SmallLayout());
+  const std::string root_;
+  const std::unique_ptr<ObjectStore> store_;
+  AdoptOptions options_;
+};
+
+TEST_F(AdoptRunTest, TheNewestThatIsNotSuspectIsTheDefault) {
+  Put(Manifest(8));
+  Put(Manifest(9));
+  MirrorManifest suspect = Manifest(12);
+  suspect.mutable_pin()->set_suspect(true);
+  Put(suspect);
+  EXPECT_EQ(Find(), "round-9");
+  EXPECT_EQ(Find("round-12"), "round-12");
+  EXPECT_EQ(Find("commit:8"), "round-8");
+  EXPECT_EQ(Find("2/9"), "round-8");
+  const absl::Status status = Refused("round-10");
+  EXPECT_EQ(GetReason(status), "NO_CHECKPOINT");
+  EXPECT_THAT(status.message(), HasSubstr("round-9 (commit:9)"));
+}
+
+TEST_F(AdoptRunTest, ASuspectOneIsTakenByNameOnly) {
+  MirrorManifest suspect = Manifest(12);
+  suspect.mutable_pin()->set_suspect(true);
+  Put(suspect);
+  const absl::Status status = Refused();
+  EXPECT_EQ(GetReason(status), "NO_CHECKPOINT");
+  EXPECT_THAT(GetHint(status), HasSubstr("--from"));
+}
+
+TEST_F(AdoptRunTest, ADamagedNewestOneIsNotReplacedByAnOlderOne) {
+  Put(Manifest(8));
+  const MirrorManifest newest = Manifest(9);
+  Put(newest);
+  const std::string path =
+      JoinObjectName(root_, mirror::ManifestName(mirror::GetPlace(newest)));
+  std::filesystem::resize_file(path, 100);
+  const absl::Status status = Refused();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(GetHint(status), HasSubstr("--from"));
+  EXPECT_EQ(Find("round-8"), "round-8");
+}
+
+TEST_F(AdoptRunTest, OneOfSeveralRunsIsNamedByItsUid) {
+  Put(Manifest(8));
+  MirrorManifest other = Manifest(9);
+  other.set_run_uid(kOtherUid);
+  Put(other);
+  const absl::Status status = Refused();
+  EXPECT_THAT(GetHint(status), HasSubstr("--run-uid"));
+  EXPECT_THAT(status.message(), HasSubstr(kOtherUid));
+  options_.run_uid = kOtherUid;
+  EXPECT_EQ(Find(), "round-9");
+  options_.run_id = "spring";
+  EXPECT_THAT(Refused().message(), HasSubstr("has the id run"));
+  options_.run_uid.clear();
+  EXPECT_EQ(GetReason(Refused()), "NO_CHECKPOINT");
+}
+
+TEST_F(AdoptRunTest, ItSaysWhatContinuesAndThatTheLossIsUnknown) {
+  AdoptedRun adopted;
+  adopted.manifest = Manifest(8);
+  adopted.server_count = 3;
+  adopted.is_dry = true;
+  const Json data = ToJson(adopted);
+  EXPECT_EQ(data["run_id"], "run");
+  EXPECT_EQ(data["run_uid"], adopted.manifest.run_uid());
+  EXPECT_EQ(data["pin_id"], "round-8");
+  EXPECT_EQ(data["cut_commit_seq"], "9");
+  EXPECT_EQ(data["server_count"], 3);
+  EXPECT_EQ(data["token_count"], "1000");
+  EXPECT_TRUE(data["lost_commit_count"].is_null());
+  const std::string text = ToText(adopted);
+  EXPECT_THAT(text, HasSubstr("the state after commit 8"));
+  EXPECT_THAT(text, HasSubstr("3; the checkpoint is of 2"));
+}
+
+}  // namespace
+}  // namespace atl::cli
