@@ -1,4 +1,5 @@
-// What a log that takes the place of a lost one must begin with.
+// The content of the cluster object: a log that takes the place of a lost one
+// begins with it.
 
 #include <memory>
 #include <string>

@@ -259,9 +259,9 @@ TEST(LogHistoryTest, KeepsTheStartThatSupersedes) {
   LogHistory again;
   for (const auto& start : starts) again.AddStart(start);
   again.set_index(log.history().index());
-  for (const LogHistory* history : {&log.history(), &again}) {
-    EXPECT_FALSE(history->Check(seen).has_value());
-    EXPECT_FALSE(history->Check(of_oldest).has_value());
+  for (const LogHistory& history : {log.history(), again}) {
+    EXPECT_FALSE(history.Check(seen).has_value());
+    EXPECT_FALSE(history.Check(of_oldest).has_value());
   }
 }
 

@@ -100,6 +100,54 @@ class RestoreTest : public RunSimulationTest {
   }
 };
 
+TEST_F(RestoreTest, ALogThatSupersedesALostOneJumpsAndAsksIslandsToJoinAgain) {
+  Start(Checkpointed(SimpleSpec()));
+  Commit(5);
+  ASSERT_THAT(PinIds(), ElementsAre("round-2", "round-4"));
+  ASSERT_TRUE(run_->machine().Step(event::Supersede{}, run_->now()).ok());
+  EXPECT_EQ(State(), v1::RUN_STATE_ACTIVE);
+  EXPECT_EQ(run_->state().run_epoch(), 1001);
+  EXPECT_EQ(run_->state().commit_seq(), 1'000'000'000);
+  EXPECT_EQ(run_->state().restores().back().pin_id(), "round-4");
+  EXPECT_EQ(Version(), 4);
+  run_->Restart();
+  // A live island's epoch is lower now, but no other process has joined as it.
+  const absl::Status island =
+      run_->machine().CheckIsland(run_->Credentials("i0"));
+  EXPECT_TRUE(HasReason(island, "NOT_A_MEMBER")) << island;
+  run_->FollowPlans();
+  for (const char* id : {"i0", "i1"}) JoinReady(id);
+  EXPECT_GT(run_->state().FindMember("i0")->record.island_epoch(), 1001);
+  Commit(2);
+  EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
+  EXPECT_EQ(Version(), 6);
+  run_.reset();  // CheckLog expects numbers without a jump.
+}
+
+TEST_F(RestoreTest, ALogThatSupersedesALostOneKeepsTheEndOfARun) {
+  Start(Checkpointed(SimpleSpec()));
+  Commit(6);
+  ASSERT_EQ(State(), v1::RUN_STATE_COMPLETED);
+  ASSERT_TRUE(run_->machine().Step(event::Supersede{}, run_->now()).ok());
+  EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
+  EXPECT_EQ(run_->state().restores().back().cut_commit_seq(), 7);
+  EXPECT_EQ(run_->state().run_epoch(), 1001);
+  run_.reset();
+}
+
+TEST_F(RestoreTest, ALogThatSupersedesALostOnePausesARunWithoutACheckpoint) {
+  Start(Checkpointed(SimpleSpec()));
+  Commit(1);
+  ASSERT_TRUE(run_->machine().Step(event::Supersede{}, run_->now()).ok());
+  EXPECT_EQ(State(), v1::RUN_STATE_PAUSED);
+  EXPECT_THAT(run_->state().state_reason(), HasSubstr("atoll run resume run"));
+  EXPECT_EQ(Version(), 1);
+  run_->Restart();
+  ASSERT_TRUE(run_->machine().Step(event::Resume{}, run_->now()).ok());
+  EXPECT_EQ(State(), v1::RUN_STATE_ACTIVE);
+  run_.reset();
+}
+
 TEST_F(RestoreTest, GoesBackToACheckpointAndOnFromThereAsBefore) {
   Start(Checkpointed(SimpleSpec()));
   Commit(2);

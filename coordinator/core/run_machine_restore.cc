@@ -331,6 +331,11 @@ absl::Status RunMachine::Take(const event::Supersede& supersede,
   EmitRestore(pin, state_.run_epoch() + kEpochJump,
               JumpSeq(state_.commit_seq()));
   ForgetEpoch();
+  if (state_.server_ids().empty()) {
+    // It continues from the mirror, and waits for servers.
+    Emit(MakeStateRecord(v1::RUN_STATE_STARTING, ""));
+    return absl::OkStatus();
+  }
   CompleteIfDone();
   return absl::OkStatus();
 }

@@ -41,7 +41,7 @@ class Listeners {
     // Signs URLs of runs' data; null: signing is refused. Must outlive the
     // listeners.
     DataUrlSigner* data_url_signer = nullptr;
-    std::string data_dir;  // Of the log; empty: it has none.
+    std::string data_dir;  // The log's directory; empty: it has none.
     // As in rpc::ListenerOptions.
     absl::Duration connection_age_max = absl::Minutes(10);
   };

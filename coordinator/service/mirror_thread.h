@@ -80,7 +80,7 @@ class MirrorThread {
   bool is_cluster_due_ = false;         // Its content may have changed.
   // The earliest time of the next attempt to write it.
   absl::Time cluster_time_ = absl::InfinitePast();
-  // Of the newest attempt.
+  // The result of the newest attempt.
   absl::StatusCode cluster_failure_ = absl::StatusCode::kOk;
 
   Mutex mutex_;

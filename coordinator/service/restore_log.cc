@@ -88,7 +88,9 @@ absl::StatusOr<std::optional<storage::v1::CoordinatorStarted>> FindStartAtEnd(
 RestoredRun Describe(const RunState& state) {
   RestoredRun run;
   run.run_id = state.run_id();
-  const auto pin = state.just_restored()
+  const bool continues =
+      state.just_restored() && state.state() != v1::RUN_STATE_CANCELLED;
+  const auto pin = continues
                        ? state.pins().find(state.restores().back().pin_id())
                        : state.pins().end();
   if (pin == state.pins().end()) {

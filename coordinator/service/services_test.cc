@@ -420,6 +420,23 @@ TEST_F(ServicesTest, TakesAShardsReportThatIsMoreThanAMessage) {
   RunAll();
 }
 
+TEST_F(ServicesTest, ContinuesOnlyWhatAManifestSays) {
+  const auto adopt = [this](const std::string& manifest) {
+    v1::AdoptRunRequest request;
+    request.set_manifest(manifest);
+    v1::AdoptRunResponse response;
+    grpc::ClientContext context;
+    return rpc::FromGrpc(life_->runs->AdoptRun(&context, request, &response));
+  };
+  for (const std::string& wrong :
+       {std::string("nonsense"), std::string(R"({"format": 7})"),
+        std::string(R"({"format": 1, "new_field": 7})"),
+        std::string(R"({"format": 1})"), std::string((3 << 20) + 1, ' ')}) {
+    const absl::Status status = adopt(wrong);
+    EXPECT_TRUE(HasReason(status, "INVALID_FIELDS")) << status;
+  }
+}
+
 TEST_F(ServicesTest, RestoresARunInPlaceAndShowsOnePast) {
   v1::RunSpec spec = SimpleSpec();
   spec.set_checkpoint_every_round_count(1);

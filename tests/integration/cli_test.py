@@ -7,6 +7,7 @@ import os
 import pty
 import shutil
 import signal
+import stat
 import subprocess
 
 from harness import cases
@@ -607,9 +608,38 @@ class InitTest(cluster_module.IntegrationTest):
         said = self.run_it("init", "--help", check=OK).stdout
         for line in said.splitlines():
             self.assertLessEqual(len(line), 80, line)
-        for flag in ("--data-dir", "--cluster-id", "--if-empty"):
+        for flag in ("--data-dir", "--cluster-id", "--if-empty",
+                     "--secret-file"):
             self.assertIn(flag, said)
         self.assertIn("init", self.run_it("--help", check=OK).stdout)
+
+    def test_the_secret_is_written_once_and_printed_later(self):
+        directory, secret = self.path("c"), self.path("log.secret")
+        self.init(directory, "--secret-file", secret)
+        self.assertEqual(stat.S_IMODE(os.stat(secret).st_mode), 0o600)
+        with open(secret, encoding="ascii") as file:
+            text = file.read()
+        self.assertRegex(text, "^[0-9a-f]{32}\n$")
+        # It may be of a log that is lost.
+        said = self.init(self.path("d"), "--secret-file", secret,
+                         check=CONFLICT).stderr
+        self.assertIn("atoll-coordinator restore", said)
+        self.assertFalse(os.path.exists(self.path("d")))
+
+        self.cluster.start_coordinator(data_dir=directory)
+
+        def export(*words, check=OK):
+            return self.run_it("secret", "--data-dir", directory, *words,
+                               check=check)
+
+        self.assertEqual(export().stdout, text)
+        other = self.path("other")
+        self.assertEqual(export("--output", other).stdout, "")
+        with open(other, encoding="ascii") as file:
+            self.assertEqual(file.read(), text)
+        self.assertIn(other, export("--output", other, check=CONFLICT).stderr)
+        self.run_it("secret", "--data-dir", self.path("none"), check=CONFLICT)
+        self.run_it("secret", check=USAGE)
 
     def test_an_emptied_volume_with_the_same_id_is_another_cluster(self):
         cluster = self.cluster

@@ -48,9 +48,9 @@ def call(*arguments, check=0):
 
 def restore(cluster, source, *flags, failpoint="", check=0):
     """`atoll-coordinator restore` in place of the lost directory."""
-    return call("--failpoint=" + failpoint, "restore",
-                "--data-dir=" + data_dir(cluster), "--from=" + source, *flags,
-                check=check)
+    armed = ["--failpoint=" + failpoint] if failpoint else []
+    return call(*armed, "restore", "--data-dir=" + data_dir(cluster),
+                "--from=" + source, *flags, check=check)
 
 
 def keep_secret(cluster):
@@ -198,8 +198,10 @@ class StrictLostTest(cluster_module.IntegrationTest):
         mirror.use(cluster)
         cluster.start_armed(self.spec, {})
         cluster.wait_commits(12)
+        cluster.runs.PauseRun(run_id="run")
         cluster.wait_durable(FROM)
         older = copy(cluster)
+        cluster.retry(cluster.runs.ResumeRun, run_id="run")
         cluster.wait_commits(cluster.run_state().commit_seq + 2)
         cluster.runs.PauseRun(run_id="run")
         pids = self.pids()
@@ -281,7 +283,7 @@ class EnrolledLostTest(gated.GatedTest):
             "checkpoint_every_round_count": 5, "checkpoint": {"mirror": True},
             "schedule": {"round_count": 1000000}})
         cluster.start_volunteer("volunteer-0", self.token())
-        wait_described(cluster, '"identities": [\n')
+        wait_described(cluster, '"identities"')
         wait.until("a checkpoint is in the mirror", lambda: any(
             c.pin.HasField("mirror") for c in cluster.checkpoints().values()))
         secret = keep_secret(cluster)

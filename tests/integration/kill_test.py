@@ -74,6 +74,7 @@ SPECIAL = {
     "server.download.": "replace",
     "server.mirror_": "mirror",
     "coordinator.mirror_": "mirror",
+    "coordinator.cluster_object.": "know",
 }
 
 
@@ -293,6 +294,22 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         self.assertEqual(
             cluster.parameters_sha256(),
             self.expected(changes, island_count=2, round_count=4))
+
+    def know(self):
+        cluster = self.cluster
+        mirror.use(cluster)
+        # The first object is that of the start, the second has a server.
+        cluster.start_coordinator(failpoint=self.name + "@2")
+        cluster.start_servers(2)
+        self.revive()
+
+        def known():
+            found = mirror.cluster_object(cluster) or {}
+            return (len(found.get("servers", [])), len(found.get("starts", [])))
+
+        wait.until("the mirror knows all", lambda: known() == (2, 2) or None)
+        wait.until("the two newest objects stay",
+                   lambda: len(mirror.cluster_objects(cluster)) == 2 or None)
 
     def keep(self):
         changes = {"schedule": {"round_count": 2}}

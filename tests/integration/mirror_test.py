@@ -3,11 +3,13 @@
 
 import json
 import os
+import subprocess
 
 from harness import cases
 from harness import cluster as cluster_module
 from harness import faults
 from harness import mirror
+from harness import processes
 from harness import toy
 from harness import wait
 
@@ -50,6 +52,11 @@ class MirrorTest(cluster_module.IntegrationTest):
                    if c["id"] == "mirror"]
         self.assertEqual(result["result"], "PASSED")
 
+        self.assertTrue(mirror.cluster_objects(cluster))
+        listed = cluster.run_cli("checkpoint", "list",
+                                 "file://" + cluster.mirror, check=0)
+        self.assertNotIn("cluster/", listed.stdout + listed.stderr)
+
         # A restart does not start over.
         stamps = mirror.stamps(cluster)
         for name in ("coordinator", "server-0", "server-1"):
@@ -61,6 +68,58 @@ class MirrorTest(cluster_module.IntegrationTest):
                          shown["last_success_time"])
         mirror.wait_whole(cluster)
         self.assertEqual(mirror.stamps(cluster), stamps)
+
+    def check(self, name):
+        done = self.cluster.run_cli("doctor", "--operator", "-o", "json")
+        result, = [c["result"] for c in json.loads(done.stdout)["data"]["checks"]
+                   if c["id"] == name]
+        return result
+
+    def test_the_mirror_knows_the_cluster_and_not_its_secret(self):
+        cluster = self.cluster
+        mirror.use(cluster)
+        toy.start(cluster, CHANGES)
+
+        def known():
+            newest = mirror.cluster_object(cluster)
+            return newest if newest and any(
+                "placed" in run for run in newest.get("runs", [])) else None
+
+        newest = wait.until("the mirror knows the run and its servers", known)
+        run, = newest["runs"]
+        self.assertEqual(run["run_id"], "run")
+        self.assertEqual(sorted(run["placed"]["server_ids"]),
+                         ["server-0", "server-1"])
+        self.assertEqual([s["server_id"] for s in newest["servers"]],
+                         ["server-0", "server-1"])
+
+        self.assertEqual(self.check("log_secret"), "WARN")
+        done = subprocess.run(
+            [processes.binary(processes.COORDINATOR), "secret", "--data-dir",
+             os.path.join(cluster.directory, "coordinator")],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=wait.PATIENCE_S, check=True)
+        secret = done.stdout.strip()
+        self.assertRegex(secret, "^[0-9a-f]{32}$")
+        self.assertEqual(self.check("log_secret"), "PASSED")
+        for path in mirror.cluster_objects(cluster):
+            with open(path, encoding="utf-8") as file:
+                self.assertNotIn(secret, file.read())
+
+        # A restart is another start.
+        cluster.kill("coordinator")
+        cluster.restart("coordinator")
+        starts = [s["start_id"] for s in newest["starts"]]
+
+        def goes_on():
+            found = mirror.cluster_object(cluster)
+            return found and len(found["starts"]) > len(starts) and found
+
+        later = wait.until("the mirror knows the new start", goes_on)
+        self.assertEqual([s["start_id"] for s in later["starts"]][:-1], starts)
+        self.assertGreater(int(later["log_index"]), int(newest["log_index"]))
+        wait.until("the two newest objects stay",
+                   lambda: len(mirror.cluster_objects(cluster)) == 2)
 
     def test_a_coordinator_without_a_mirror_refuses_the_run(self):
         cluster = self.cluster

@@ -1,5 +1,6 @@
 """What a file:// mirror holds (base/mirror/DESIGN.md)."""
 
+import glob
 import hashlib
 import json
 import os
@@ -21,6 +22,21 @@ def names(cluster):
             if name == "manifest.json" or name.endswith(".safetensors"):
                 found.append(os.path.relpath(whole, cluster.mirror))
     return sorted(found)
+
+
+def cluster_objects(cluster):
+    """The cluster objects' paths, oldest first."""
+    return sorted(glob.glob(os.path.join(cluster.mirror, "cluster", "*",
+                                         "*.json")))
+
+
+def cluster_object(cluster):
+    """The newest one; None: there is none, or it was just collected."""
+    try:
+        with open(cluster_objects(cluster)[-1], encoding="utf-8") as file:
+            return json.load(file)
+    except (IndexError, FileNotFoundError):
+        return None
 
 
 def stamps(cluster):
