@@ -79,8 +79,10 @@ class ClusterObjectTest : public ::testing::Test {
   }
 
   std::vector<int64_t> Indexes() {
+    const auto objects = store_->List(ClusterPrefix(kId), 100);
+    EXPECT_TRUE(objects.ok()) << objects.status();
     std::vector<int64_t> indexes;
-    for (const ObjectInfo& info : *store_->List(ClusterPrefix(kId), 100)) {
+    for (const ObjectInfo& info : *objects) {
       indexes.push_back(ParseClusterName(info.name)->log_index);
     }
     return indexes;

@@ -53,9 +53,11 @@ class MirrorTest(cluster_module.IntegrationTest):
         self.assertEqual(result["result"], "PASSED")
 
         self.assertTrue(mirror.cluster_objects(cluster))
-        listed = cluster.run_cli("checkpoint", "list",
-                                 "file://" + cluster.mirror, check=0)
-        self.assertNotIn("cluster/", listed.stdout + listed.stderr)
+        listed = processes.run_cli("checkpoint", "list",
+                                   "file://" + cluster.mirror, "-o", "json",
+                                   check=0)
+        self.assertEqual(len(json.loads(listed.stdout)["data"]["checkpoints"]),
+                         len(found))
 
         # A restart does not start over.
         stamps = mirror.stamps(cluster)
@@ -69,7 +71,7 @@ class MirrorTest(cluster_module.IntegrationTest):
         mirror.wait_whole(cluster)
         self.assertEqual(mirror.stamps(cluster), stamps)
 
-    def check(self, name):
+    def doctor(self, name):
         done = self.cluster.run_cli("doctor", "--operator", "-o", "json")
         result, = [c["result"] for c in json.loads(done.stdout)["data"]["checks"]
                    if c["id"] == name]
@@ -93,7 +95,7 @@ class MirrorTest(cluster_module.IntegrationTest):
         self.assertEqual([s["server_id"] for s in newest["servers"]],
                          ["server-0", "server-1"])
 
-        self.assertEqual(self.check("log_secret"), "WARN")
+        self.assertEqual(self.doctor("log_secret"), "WARN")
         done = subprocess.run(
             [processes.binary(processes.COORDINATOR), "secret", "--data-dir",
              os.path.join(cluster.directory, "coordinator")],
@@ -101,7 +103,7 @@ class MirrorTest(cluster_module.IntegrationTest):
             timeout=wait.PATIENCE_S, check=True)
         secret = done.stdout.strip()
         self.assertRegex(secret, "^[0-9a-f]{32}$")
-        self.assertEqual(self.check("log_secret"), "PASSED")
+        self.assertEqual(self.doctor("log_secret"), "PASSED")
         for path in mirror.cluster_objects(cluster):
             with open(path, encoding="utf-8") as file:
                 self.assertNotIn(secret, file.read())
