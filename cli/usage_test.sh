@@ -94,6 +94,11 @@ expect 2 run show
 has err "run"
 expect 2 run delete
 has err "run"
+# A run of a mirror is named by flags that no other run takes.
+expect 2 run restore file:///nowhere
+has err "--run-id"
+expect 2 run restore spring --run-id spring
+has err "not the URL of a mirror"
 expect 2 run list --no-such-flag
 # Underscores are accepted, and errors spell flags with dashes.
 # style-ok(flag): the alias.
