@@ -1352,7 +1352,7 @@ UNITS = {
         "step_speed_test": ":step_speed",
     },
     "worker/island/testing": {
-        "memory_service": "//base/codec //base/codec:block_run //base/codec:sha256 //base/features //base/layout //base/layout:init_generator //base/status //coordinator/client:island_control_client //coordinator/core:coordinator //coordinator/core:run_machine //coordinator/core:run_queries //proto:island_service_proto //proto:parameter_service_proto //proto:plan_proto //proto:run_proto //proto:run_service_proto //proto:server_service_proto //server/client:parameter_client //server/core:contribution_key //server/core:shard_machine",
+        "memory_service": "//base/codec //base/codec:block_run //base/codec:sha256 //base/features //base/layout //base/layout:init_generator //base/status //base/status:refusal //coordinator/client:island_control_client //coordinator/core:coordinator //coordinator/core:run_machine //coordinator/core:run_queries //proto:island_service_proto //proto:parameter_service_proto //proto:plan_proto //proto:run_proto //proto:run_service_proto //proto:server_service_proto //server/client:parameter_client //server/core:contribution_key //server/core:shard_machine",
         "tiny_run": "//proto:run_proto //worker/planner:model_spec",
         "tiny_run_test": "//base/io //base/layout //coordinator/core/spec:validate_spec :tiny_run",
     },
