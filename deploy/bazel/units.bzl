@@ -961,7 +961,7 @@ UNITS = {
         "old_data_code_test": "//base/sandbox:landlock //cli/volunteer:island_sandbox //worker/data:data_set",
     },
     "tests/simulation": {
-        "async_run_test": "//base/layout:schedule //coordinator/core/outputs:plans //coordinator/core/testing:run_simulation //coordinator/core:run_machine //server/core:shard_machine //worker/core:island_loop",
+        "async_run_test": "//base/layout:schedule //base/status:refusal //coordinator/core/outputs:plans //coordinator/core/testing:run_simulation //coordinator/core:run_machine //server/core:shard_machine //worker/core:island_loop",
     },
     "tests/sybils": {
     },
