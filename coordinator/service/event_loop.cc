@@ -578,12 +578,25 @@ void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
       });
 }
 
+std::shared_ptr<RunEventPages> EventLoop::FindPages(
+    const std::string& run_id, const std::string& run_uid) {
+  std::shared_ptr<RunEventPages> pages = event_pages_[run_uid].lock();
+  if (pages == nullptr) {
+    std::erase_if(event_pages_,
+                  [](const auto& entry) { return entry.second.expired(); });
+    pages = std::make_shared<RunEventPages>(*spec_.store, run_id);
+    event_pages_[run_uid] = pages;
+  }
+  return pages;
+}
+
 void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
                          std::shared_ptr<RunEventWriter> sink,
                          RunCheck check, const std::string& reader) {
   struct Tail {
     int64_t revision = 0;
     bool ended = false;
+    std::string run_uid;
     std::vector<std::string> island_ids;  // By slot.
   };
   Post<Tail>(
@@ -597,7 +610,8 @@ void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
                            " does not exist; the run's newest one is ",
                            run->state().revision()));
         }
-        Tail tail = {run->state().revision(), run->state().ended()};
+        Tail tail = {run->state().revision(), run->state().ended(),
+                     run->state().run_uid()};
         for (const Member& member : run->state().members()) {
           tail.island_ids.push_back(member.record.island_id());
         }
@@ -613,7 +627,8 @@ void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
         absl::Status status = tail.status();
         status.Update(CheckRoom(log_watches_, spec_.event_streams, run_id));
         if (!status.ok()) return sink->End(status);
-        sink->SetIslands(std::move(tail->island_ids));
+        sink->Begin(FindPages(run_id, tail->run_uid),
+                    std::move(tail->island_ids));
         sink->OnDurable(tail->revision, tail->ended);
         if (!sink->done()) {
           log_watches_.push_back({run_id, sink, check, reader});

@@ -64,7 +64,7 @@ class EventLoop {
     Store* store = nullptr;        // Must outlive the loop.
     const Clock* clock = nullptr;  // Must outlive the loop.
     CoordinatorOptions coordinator;
-    // What may wait; further calls are refused with RESOURCE_EXHAUSTED.
+    // Bounds of the queue; calls above them are refused.
     WaitingCalls::Bounds waiting;
     // Streams of a kind, and of these the ones of one run. So no run takes the
     // streams of others, and all of them together fit into memory: a stream of
@@ -237,6 +237,9 @@ class EventLoop {
   // Sends its plan to a stream; false if the stream has ended.
   bool Feed(const IslandWatch& watch);
   bool Feed(const ServerWatch& watch);
+  // The pages that all event streams of a run share, while there is one.
+  std::shared_ptr<RunEventPages> FindPages(const std::string& run_id,
+                                           const std::string& run_uid);
   void EndAll();
 
   const Spec spec_;
@@ -253,6 +256,8 @@ class EventLoop {
   std::list<IslandWatch> island_watches_;
   std::list<ServerWatch> server_watches_;
   std::list<LogWatch> log_watches_;
+  // By run_uid: a deleted run's id may be another run's by now.
+  std::map<std::string, std::weak_ptr<RunEventPages>> event_pages_;
 
   Mutex mutex_;
   CondVar changed_;

@@ -1,36 +1,27 @@
 #include "coordinator/service/run_event_writer.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/rpc/status.h"
 #include "base/status/refusal.h"
-#include "base/status/status_macros.h"
-#include "coordinator/core/outputs/run_events.h"
 
 namespace atl::coordinator {
-namespace {
 
-// Records per read, and bytes that fill a message.
-constexpr int64_t kPageRecords = 32;
-constexpr size_t kMessageBytes = 1 << 20;
-
-}  // namespace
-
-std::shared_ptr<RunEventWriter> RunEventWriter::Make(const Store& store,
-                                                     const std::string& run_id,
-                                                     int64_t after_revision) {
-  std::shared_ptr<RunEventWriter> writer(
-      new RunEventWriter(store, run_id, after_revision));
+std::shared_ptr<RunEventWriter> RunEventWriter::Make(int64_t after_revision) {
+  std::shared_ptr<RunEventWriter> writer(new RunEventWriter(after_revision));
   MutexLock lock(&writer->mutex_);
   writer->self_ = writer;
   return writer;
 }
 
-void RunEventWriter::SetIslands(std::vector<std::string> island_ids) {
+void RunEventWriter::Begin(std::shared_ptr<RunEventPages> pages,
+                           std::vector<std::string> island_ids) {
   MutexLock lock(&mutex_);
-  island_ids_ = std::move(island_ids);
+  pages_ = std::move(pages);
+  names_ =
+      std::make_shared<const std::vector<std::string>>(std::move(island_ids));
 }
 
 void RunEventWriter::OnDurable(int64_t revision, bool run_ended) {
@@ -73,43 +64,6 @@ void RunEventWriter::OnDone() {
   }
 }
 
-absl::Status RunEventWriter::ReadPage() {
-  response_.Clear();
-  size_t byte_count = 0;
-  const absl::StatusOr<std::vector<storage::v1::Record>> scanned =
-      store_.Scan(run_id_, sent_, std::min(kPageRecords, durable_ - sent_));
-  if (absl::IsOutOfRange(scanned.status())) {
-    return Refuse(absl::StatusCode::kOutOfRange, "REVISION_COMPACTED",
-                  absl::StrCat(scanned.status().message(),
-                               ": read the run (GetRunState, ListRounds), then "
-                               "watch from its revision on"));
-  }
-  RETURN_IF_ERROR(scanned.status());
-  const std::vector<storage::v1::Record>& records = *scanned;
-  if (records.empty()) {
-    return absl::UnavailableError(absl::StrCat(
-        "the log of run ", run_id_, " ends before record ", durable_,
-        ": the run was deleted just now, or its log is damaged"));
-  }
-  for (const storage::v1::Record& record : records) {
-    if (record.revision() > durable_) break;
-    if (record.has_member_set()) {
-      // A slot may have been another island's.
-      const auto slot = static_cast<size_t>(record.member_set().slot());
-      if (slot >= island_ids_.size()) island_ids_.resize(slot + 1);
-      island_ids_[slot] = record.member_set().island_id();
-    }
-    std::optional<v1::RunEvent> event = ToEvent(record, island_ids_);
-    sent_ = record.revision();
-    if (event.has_value()) {
-      byte_count += event->ByteSizeLong();
-      *response_.add_events() = *std::move(event);
-    }
-    if (byte_count >= kMessageBytes) break;
-  }
-  return absl::OkStatus();
-}
-
 void RunEventWriter::Pump() {
   while (!writing_ && !finished_) {
     if (end_.has_value()) {
@@ -122,13 +76,17 @@ void RunEventWriter::Pump() {
       end_ = absl::OkStatus();
       continue;
     }
-    const absl::Status status = ReadPage();
-    if (!status.ok()) {
-      end_ = status;
-    } else if (!response_.events().empty()) {
-      writing_ = true;
-      StartWrite(&response_);
+    const auto page = pages_->Read(sent_, durable_, names_);
+    if (!page.ok()) {
+      end_ = page.status();
+      continue;
     }
+    sent_ = (*page)->end;
+    names_ = (*page)->names_after;
+    if (!(*page)->has_events) continue;
+    bytes_ = (*page)->bytes;
+    writing_ = true;
+    StartWrite(&bytes_);
   }
 }
 

@@ -70,7 +70,7 @@ struct EncodedRun {
   std::shared_ptr<const std::string> spec_part;
   std::string rest;
 
-  // What only this answer has.
+  // The bytes that no other answer shares.
   size_t ByteSizeLong() const { return rest.size(); }
 };
 
@@ -79,8 +79,10 @@ grpc::ByteBuffer ToBuffer(const EncodedRun& run) {
   const grpc::Slice parts[] = {
       rpc::BorrowSlice(
           *run.spec_part,
-          [](void* part) { delete static_cast<Shared*>(part); },
-          new Shared(run.spec_part)),
+          [](void* part) {
+            std::unique_ptr<Shared> last(static_cast<Shared*>(part));
+          },
+          std::make_unique<Shared>(run.spec_part).release()),
       grpc::Slice(run.rest)};
   return grpc::ByteBuffer(parts, 2);
 }

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/obs/version.h"
+#include "base/rpc/chunk_codec.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -77,7 +78,8 @@ absl::StatusOr<v1::ListRoundsResponse> ReadRounds(const Store& store,
 }
 
 class TrainingStateServiceImpl
-    : public v1::TrainingStateService::CallbackService {
+    : public v1::TrainingStateService::WithRawCallbackMethod_WatchRun<
+          v1::TrainingStateService::CallbackService> {
  public:
   TrainingStateServiceImpl(EventLoop& loop, std::string data_dir)
       : loop_(loop), data_dir_(std::move(data_dir)) {}
@@ -145,14 +147,18 @@ class TrainingStateServiceImpl
         });
   }
 
-  grpc::ServerWriteReactor<v1::WatchRunResponse>* WatchRun(
+  // Its messages are encoded once for all streams of a run.
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchRun(
       grpc::CallbackServerContext* context,
-      const v1::WatchRunRequest* request) override {
-    auto writer = RunEventWriter::Make(loop_.store(), request->run_id(),
-                                       request->after_revision());
-    const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
+      const grpc::ByteBuffer* bytes) override {
+    v1::WatchRunRequest request;
+    absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
+    if (caller.ok() && !rpc::DecodeMessage(*bytes, &request)) {
+      caller = absl::InvalidArgumentError("the request is no WatchRunRequest");
+    }
+    auto writer = RunEventWriter::Make(request.after_revision());
     if (caller.ok()) {
-      loop_.WatchLog(request->run_id(), request->after_revision(), writer,
+      loop_.WatchLog(request.run_id(), request.after_revision(), writer,
                      ChecksRunFor(*caller),
                      caller->scope.enrolled() ? rpc::GetCallerName(*context)
                                               : "");

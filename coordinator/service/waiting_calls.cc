@@ -20,7 +20,7 @@ void Add(Bound& used, size_t bytes) {
   used.bytes += bytes;
 }
 
-// What `key` uses; an empty key has no bound.
+// The use by `key`; an empty key has no bound.
 template <typename Uses>
 Bound Find(const Uses& uses, const std::string& key) {
   const auto found = uses.find(key);

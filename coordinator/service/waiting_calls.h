@@ -21,7 +21,7 @@ struct CallOrigin {
   // caller.
   std::string caller;
   std::string run_id;  // That it names; empty: none.
-  size_t bytes = 0;    // Of its request.
+  size_t bytes = 0;    // The size of its request.
   // True once its caller no longer waits for the answer. Empty: never. Called
   // on the loop's thread before the call is answered.
   std::function<bool()> is_gone;

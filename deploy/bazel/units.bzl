@@ -690,7 +690,9 @@ UNITS = {
         "mirror_thread_test": "//base/io //base/mirror:cluster_object //base/mirror:mirror_names //base/object_store:file_store //base/object_store:object_url //base/random_id //base/sync:mutex //base/time:clock //coordinator/store/testing:memory_store :mirror_thread",
         "restore_log": "//base/failpoint //base/io //base/io:private_directory //base/io:unique_fd //base/mirror:cluster_object //base/mirror:mirrored_checkpoint //base/mirror:open_mirror //base/random_id //base/status //base/time:clock //base/time:proto_time //coordinator/core/state:mirrored_run //coordinator/core:coordinator //coordinator/core:superseding_log //coordinator/store:log_directory //coordinator/store:rocksdb_store :log_secret",
         "restore_log_test": "//base/io //base/layout //base/mirror:cluster_object //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:part_format //base/object_store:file_store //base/random_id //base/time:clock //base/time:proto_time //coordinator/core/testing:run_simulation //coordinator/core:coordinator //coordinator/store:rocksdb_store :init_log :log_secret :restore_log",
-        "run_event_writer": "//base/rpc:call //base/status //base/status:refusal //base/sync:mutex //coordinator/core/outputs:run_events //coordinator/store //proto:training_state_service_proto @grpc//:grpc++",
+        "run_event_pages": "//base/rpc:chunk_codec //base/status //base/status:refusal //base/sync:mutex //coordinator/core/outputs:run_events //coordinator/store //proto:training_state_service_proto @grpc//:grpc++",
+        "run_event_pages_test": "//base/rpc:chunk_codec //coordinator/store/testing:memory_store //proto:training_state_service_proto :run_event_pages",
+        "run_event_writer": "//base/rpc:call //base/status:refusal //base/sync:mutex :run_event_pages @grpc//:grpc++",
         "services": "//base/mirror:mirror_manifest //base/obs:version //base/random_id //base/rpc:chunk_codec //base/status //base/status:refusal //base/time:proto_time //coordinator/client:plan_parts //coordinator/core/outputs:plans //coordinator/core/outputs:round_phases //coordinator/core:run_queries //proto:enrolment_service_grpc //proto:island_service_grpc //proto:mirror_manifest_proto //proto:run_service_grpc //proto:server_service_grpc //proto:training_state_service_grpc :answer :data_url_signer :event_loop :latest_writer :log_secret :run_event_writer @grpc//:grpc++ @openssl//:crypto",
         "services_test": "//base/random_id //base/rpc:call //base/rpc:listener //base/status:refusal //base/time:clock //coordinator/client:plan_parts //coordinator/core/testing:run_simulation //coordinator/core:log_history //coordinator/store/testing:memory_store //proto:island_service_grpc //proto:run_service_grpc //proto:server_service_grpc //proto:training_state_service_grpc :event_loop :services @grpc//:grpc++",
         "waiting_calls": "//base/status:refusal",
@@ -984,7 +986,7 @@ UNITS = {
         "old_data_code_test": "//base/sandbox:landlock //cli/volunteer:island_sandbox //worker/data:data_set",
     },
     "tests/simulation": {
-        "async_run_test": "//base/layout:schedule //coordinator/core/outputs:plans //coordinator/core/testing:run_simulation //coordinator/core:run_machine //server/core:shard_machine //worker/core:island_loop",
+        "async_run_test": "//base/layout:schedule //base/status:refusal //coordinator/core/outputs:plans //coordinator/core/testing:run_simulation //coordinator/core:run_machine //server/core:shard_machine //worker/core:island_loop",
     },
     "tests/sybils": {
     },
@@ -1375,7 +1377,7 @@ UNITS = {
         "step_speed_test": ":step_speed",
     },
     "worker/island/testing": {
-        "memory_service": "//base/codec //base/codec:block_run //base/codec:sha256 //base/features //base/layout //base/layout:init_generator //base/status //coordinator/client:island_control_client //coordinator/core:coordinator //coordinator/core:run_machine //coordinator/core:run_queries //proto:island_service_proto //proto:parameter_service_proto //proto:plan_proto //proto:run_proto //proto:run_service_proto //proto:server_service_proto //server/client:parameter_client //server/core:contribution_key //server/core:shard_machine",
+        "memory_service": "//base/codec //base/codec:block_run //base/codec:sha256 //base/features //base/layout //base/layout:init_generator //base/status //base/status:refusal //coordinator/client:island_control_client //coordinator/core:coordinator //coordinator/core:run_machine //coordinator/core:run_queries //proto:island_service_proto //proto:parameter_service_proto //proto:plan_proto //proto:run_proto //proto:run_service_proto //proto:server_service_proto //server/client:parameter_client //server/core:contribution_key //server/core:shard_machine",
         "tiny_run": "//proto:run_proto //worker/planner:model_spec",
         "tiny_run_test": "//base/io //base/layout //coordinator/core/spec:validate_spec :tiny_run",
     },

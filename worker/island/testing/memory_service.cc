@@ -19,6 +19,7 @@
 #include "base/layout/exchange.h"
 #include "base/layout/init_generator.h"
 #include "base/status/check.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/run_queries.h"
 
@@ -305,6 +306,11 @@ std::unique_ptr<server::ParameterClient> MemoryService::MakeParameters(
 absl::StatusOr<coordinator::RunAnswer> MemoryService::Step(
     const coordinator::RunEvent& event) {
   absl::StatusOr<coordinator::RunAnswer> answer = run_->Step(event, now_);
+  if (HasReason(answer.status(), "TOO_MANY_CALLS")) {
+    // Time stands still here: the caller has waited as it was asked to.
+    now_ += *GetRetryDelay(answer.status());
+    answer = run_->Step(event, now_);
+  }
   Settle();
   return answer;
 }
