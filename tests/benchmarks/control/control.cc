@@ -57,12 +57,12 @@ namespace atl::benchmarks {
 namespace {
 
 const std::map<std::string, Case>& Cases() {
-  static const auto* const cases = new std::map<std::string, Case>{
+  static const std::map<std::string, Case> cases = {
       {"getrun_flood", RunGetRunFlood}, {"watchrun_flood", RunWatchRunFlood},
       {"join_flood", RunJoinFlood},     {"lost", RunLost},
       {"rejoin", RunRejoin},            {"flap", RunFlap},
       {"restart", RunRestart},          {"overload", RunOverload}};
-  return *cases;
+  return cases;
 }
 
 struct Flags {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -84,10 +85,11 @@ int CountRounds(absl::Duration span, absl::Duration pace) {
   return std::max(1, static_cast<int>(span / pace));
 }
 
-// Measures a span of `span` with rounds, and then one with the flood.
-absl::Status MeasureFlood(const CaseOptions& options, absl::Duration span,
-                          ControlLoad& load, Row& row,
-                          const std::function<void()>& begin_flood,
+// Measures rounds without the flood, and then rounds with it, until it has had
+// an effect.
+absl::Status MeasureFlood(const CaseOptions& options, ControlLoad& load,
+                          Row& row, const std::function<void()>& begin_flood,
+                          const std::function<bool()>& has_effect,
                           const std::function<void()>& end_flood) {
   RETURN_IF_ERROR(load.PlayRounds(1, options.pace));
   load.BeginMeasuring();
@@ -96,9 +98,10 @@ absl::Status MeasureFlood(const CaseOptions& options, absl::Duration span,
   AddMeasures(load.Measure(), "idle_", row);
   load.BeginMeasuring();
   begin_flood();
-  const absl::Time end = absl::Now() + span;
-  load.BeginRounds(CountRounds(span, options.pace), options.pace);
-  load.loop().RunUntil(end);
+  const absl::Time end = absl::Now() + options.flood;
+  load.BeginRounds(CountRounds(options.flood, options.pace), options.pace);
+  load.loop().Run([&] { return absl::Now() >= end && has_effect(); },
+                  end + kPatience);
   AddMeasures(load.Measure(), "", row);
   end_flood();
   return load.FinishRounds();
@@ -122,7 +125,7 @@ class Flood {
       }
     });
   }
-  // Ends all its calls. Afterwards the counts may be read.
+  // Ends all its calls.
   void End() { thread_ = {}; }
 
   // Counts an answer, and calls again: after an error not at once.
@@ -134,8 +137,8 @@ class Flood {
     loop.At(absl::Now() + absl::Milliseconds(100), std::move(call));
   }
 
-  int64_t count = 0;
-  int64_t error_count = 0;
+  std::atomic<int64_t> count = 0;  // Answers, or messages of streams.
+  std::atomic<int64_t> error_count = 0;
 
  private:
   const std::function<void(CallLoop& loop)> begin_;
@@ -173,9 +176,11 @@ absl::StatusOr<Row> RunGetRunFlood(const CaseOptions& options) {
         });
   };
   Row row = BeginRow("getrun_flood", size);
-  RETURN_IF_ERROR(MeasureFlood(options, options.flood, load, row,
-                               [&] { flood.Begin(); }, [&] { flood.End(); }));
-  row.Add("flood_calls", flood.count).Add("flood_errors", flood.error_count);
+  RETURN_IF_ERROR(MeasureFlood(
+      options, load, row, [&] { flood.Begin(); },
+      [&] { return flood.count > 0; }, [&] { flood.End(); }));
+  row.Add("flood_calls", flood.count.load())
+      .Add("flood_errors", flood.error_count.load());
   return row;
 }
 
@@ -190,27 +195,27 @@ absl::StatusOr<Row> RunWatchRunFlood(const CaseOptions& options) {
   }
   v1::WatchRunRequest request;
   request.set_run_id(load.run_id(0));
-  int64_t events = 0;
-  int64_t event_bytes = 0;
-  int64_t refused = 0;
+  int64_t event_bytes = 0;  // Of the flood's thread.
   Flood flood([&](CallLoop& loop) {
     for (int i = 0; i < kStreamCount; ++i) {
       loop.Open(channels[i / kConnectionStreamsMax],
                 "/atoll.v1.TrainingStateService/WatchRun", request, "",
                 {.on_message =
                      [&](grpc::ByteBuffer& message) {
-                       ++events;
+                       ++flood.count;
                        event_bytes += static_cast<int64_t>(message.Length());
                      },
-                 .on_end = [&](const absl::Status&) { ++refused; }});
+                 .on_end =
+                     [&](const absl::Status&) { ++flood.error_count; }});
     }
   });
   Row row = BeginRow("watchrun_flood", size);
-  RETURN_IF_ERROR(MeasureFlood(options, options.flood, load, row,
-                               [&] { flood.Begin(); }, [&] { flood.End(); }));
+  RETURN_IF_ERROR(MeasureFlood(
+      options, load, row, [&] { flood.Begin(); },
+      [&] { return flood.count > 0; }, [&] { flood.End(); }));
   row.Add("flood_streams", kStreamCount)
-      .Add("flood_refused", refused)
-      .Add("flood_events", events)
+      .Add("flood_refused", flood.error_count.load())
+      .Add("flood_events", flood.count.load())
       .Add("flood_event_bytes", event_bytes);
   return row;
 }
@@ -239,17 +244,18 @@ absl::StatusOr<Row> RunJoinFlood(const CaseOptions& options) {
   Row row = BeginRow("join_flood", size);
   int64_t log_bytes = 0;
   RETURN_IF_ERROR(MeasureFlood(
-      options, options.flood, load, row,
+      options, load, row,
       [&] {
         log_bytes = load.control().LogBytes();
         flood.Begin();
       },
+      [&] { return flood.count > 0; },
       [&] {
         flood.End();
         log_bytes = load.control().LogBytes() - log_bytes;
       }));
-  row.Add("flood_calls", flood.count)
-      .Add("flood_errors", flood.error_count)
+  row.Add("flood_calls", flood.count.load())
+      .Add("flood_errors", flood.error_count.load())
       .Add("log_bytes", log_bytes);
   return row;
 }
@@ -328,7 +334,8 @@ absl::StatusOr<Row> RunFlap(const CaseOptions& options) {
   };
   Row row = BeginRow("flap", size);
   RETURN_IF_ERROR(MeasureFlood(
-      options, options.flood, load, row, [&] { flap(0); },
+      options, load, row, [&] { flap(0); },
+      [&] { return load.islands().counts().joins > 0; },
       [&] { is_on = false; }));
   row.Add("joins", load.islands().counts().joins);
   return row;

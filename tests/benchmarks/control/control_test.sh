@@ -29,7 +29,7 @@ for row in rounds:
     assert all(row[name] > 0 for name in fields[4:]), row
     # A round changes a plan when it opens and when it commits; the two
     # fragments may do so together or one after the other.
-    assert 1 <= row["plans_per_island_round"] <= 12, row
+    assert 1 <= row["plans_per_island_round"] <= 8, row
     # At most 1 KiB a plan of an island, and 4 KiB one of a server.
     most = row["islands"] * row["plans_per_island_round"] * 1024 + 40 * 4096
     assert row["plan_bytes"] <= most, row

@@ -24,6 +24,9 @@ constexpr absl::Duration kHeartbeatTimeout = absl::Seconds(5);
 constexpr absl::Duration kTimeout = absl::Seconds(10);
 constexpr absl::Duration kWatchWait = absl::Milliseconds(300);
 
+// First joins under way: more TLS handshakes at once would all time out.
+constexpr int kJoinsMax = 64;
+
 // An attempt that is made again gets seqs of its own.
 constexpr int64_t kAttemptsMax = 16;
 
@@ -68,9 +71,11 @@ absl::Status IslandFleet::Join(absl::Duration timeout) {
           control_.Dial(absl::StrCat("island:", islands_[i].id)));
     }
     const double part = static_cast<double>(i) / options_.island_count;
-    JoinNow(i);
     loop_.At(now + part * kHeartbeatEvery, [this, i] { Heartbeat(i); });
     loop_.At(now + part * kReportEvery, [this, i] { ReportProgress(i); });
+  }
+  while (begun_count_ < std::min(options_.island_count, kJoinsMax)) {
+    JoinNow(begun_count_++);
   }
   const bool all = loop_.Run(
       [this] {
@@ -91,11 +96,15 @@ absl::Status IslandFleet::Join(absl::Duration timeout) {
 absl::Status IslandFleet::Watch(absl::Duration timeout) {
   watches_ = true;
   ForgetPlans();
+  last_error_ = absl::OkStatus();
   for (int i = 0; i < options_.island_count; ++i) OpenStream(i);
-  if (loop_.Run([this] { return planned_count_ == options_.island_count; },
-                absl::Now() + timeout)) {
-    return absl::OkStatus();
-  }
+  loop_.Run(
+      [this] {
+        return planned_count_ == options_.island_count ||
+               absl::IsResourceExhausted(last_error_);
+      },
+      absl::Now() + timeout);
+  if (planned_count_ == options_.island_count) return absl::OkStatus();
   return Annotate(last_error_.ok()
                       ? absl::DeadlineExceededError("no error, too slow")
                       : last_error_,
@@ -218,7 +227,10 @@ void IslandFleet::ReportReady(int index, int64_t commit_seq) {
         Island& island = islands_[index];
         TakeStatus(index, epoch, status);
         if (status.ok()) {
-          if (!island.is_ready) ++ready_count_;
+          if (!island.is_ready) {
+            ++ready_count_;
+            if (begun_count_ < options_.island_count) JoinNow(begun_count_++);
+          }
           island.is_ready = true;
           return;
         }

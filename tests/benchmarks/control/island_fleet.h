@@ -128,6 +128,7 @@ class IslandFleet {
   std::function<void(int island, const v1::IslandPlan& plan)> on_plan_;
   double load_ = 1;
   bool watches_ = false;
+  int begun_count_ = 0;  // Islands that have begun to join.
   int ready_count_ = 0;
   int planned_count_ = 0;
   Counts counts_;
