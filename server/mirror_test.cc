@@ -202,7 +202,9 @@ TEST_F(ContinueTest, NewShardsOfAnotherNumberGoToTheCutAtOnce) {
       EXPECT_EQ(report->persisted_commit_seq(), kSeq);
       ASSERT_OK(cluster->WaitForPlan(shard));
     }
-    for (int32_t f = 0; f < 2; ++f) EXPECT_EQ(*cluster->Pull(f, 1), version_[f]);
+    for (int32_t f = 0; f < 2; ++f) {
+      EXPECT_EQ(*cluster->Pull(f, 1), version_[f]);
+    }
     ASSERT_OK(cluster->Round(1, 3));
     EXPECT_EQ(*cluster->Sha256(), sha256_);
   }

@@ -25,7 +25,9 @@ absl::StatusOr<storage::v1::RunCreated> MakeCreated(
     return InvalidFields(
         {{"manifest", std::string(created.status().message())}});
   }
-  if (server_count != 0) created->mutable_spec()->set_server_count(server_count);
+  if (server_count != 0) {
+    created->mutable_spec()->set_server_count(server_count);
+  }
   const std::vector<FieldViolation> violations = ValidateSpec(created->spec());
   if (!violations.empty()) return InvalidFields(violations);
   return created;

@@ -170,8 +170,9 @@ absl::Status CheckSource(const mirror::MirroredCheckpoint& source,
 
 absl::Status Damaged(ObjectStore& store, const std::string& name,
                      absl::string_view what) {
-  return absl::DataLossError(absl::StrCat(
-      store.GetUrl(name), " ", what, "; restore the run to another checkpoint"));
+  return absl::DataLossError(
+      absl::StrCat(store.GetUrl(name), " ", what,
+                   "; restore the run to another checkpoint"));
 }
 
 // A part as the mirror has it.

@@ -39,8 +39,8 @@ struct AdoptedRun {
   bool is_dry = false;
 };
 
-// The checkpoint that `options` names. Its manifest is whole; its parts were not
-// read.
+// The checkpoint that `options` names. Its manifest is whole; its parts were
+// not read.
 //
 // NOT_FOUND (NO_CHECKPOINT): no such one; the message says which it has.
 // DATA_LOSS: its manifest is damaged, and `from` names no other. A usage error:
