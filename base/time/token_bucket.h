@@ -35,8 +35,8 @@ class TokenBucket {
     return absl::Seconds(static_cast<double>(bytes) / bytes_per_second_);
   }
 
-  const double bytes_per_second_;
-  const absl::Duration credit_max_;
+  double bytes_per_second_;
+  absl::Duration credit_max_;
   absl::Time due_ = absl::InfinitePast();  // When the next byte is due.
 };
 

@@ -215,9 +215,10 @@ absl::Status RunMachine::CheckIsland(const IslandCredentials& island) const {
 }
 
 absl::Status RunMachine::CountCall(const std::string& island_id,
-                                   CallRate& rate) {
-  const absl::Duration wait = rate.Take(now_);
-  if (wait == absl::ZeroDuration()) return absl::OkStatus();
+                                   TokenBucket& rate) {
+  const absl::Duration wait = rate.Take(1, now_) - now_;
+  if (wait <= absl::ZeroDuration()) return absl::OkStatus();
+  rate.GiveBack(1);
   ++observed_.refused_call_count;
   return RefuseForNow(
       absl::StatusCode::kResourceExhausted, "TOO_MANY_CALLS",
@@ -387,7 +388,7 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
   if (is_new) {
     observed_.members[member.slot()] = ObservedMember();
     observed_.members[member.slot()].idle_since = now_;
-    observed_.members[member.slot()].joins.Take(now_);
+    observed_.members[member.slot()].joins.Take(1, now_);
   }
   reasons_.push_back(absl::StrCat("island ", member.island_id(),
                                   " joined as slot ", member.slot(), ", epoch ",

@@ -233,7 +233,7 @@ class RunMachine {
   // Counts a call of a member.
   //
   // RESOURCE_EXHAUSTED, TOO_MANY_CALLS: the member calls too often.
-  absl::Status CountCall(const std::string& island_id, CallRate& rate);
+  absl::Status CountCall(const std::string& island_id, TokenBucket& rate);
   // As CheckIsland, and counts the call among the island's reports.
   absl::Status CheckReport(const IslandCredentials& island);
   void Touch(const std::string& island_id);

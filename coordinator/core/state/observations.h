@@ -20,7 +20,7 @@
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/server_service.pb.h"
 #include "base/layout/trainer_metrics.h"
-#include "coordinator/core/state/call_rate.h"
+#include "base/time/token_bucket.h"
 #include "coordinator/core/state/phase_table.h"
 
 namespace atl::coordinator {
@@ -108,9 +108,11 @@ struct ObservedMember {
   absl::Time idle_since = absl::InfiniteFuture();
   // A join sends a plan to every other island. An island that is restarted in
   // a loop of two seconds still gets in.
-  CallRate joins = {absl::Seconds(2), 10};
-  // ReportReady, ReportProgress and Leave. An island reports once a second.
-  CallRate reports = {absl::Milliseconds(125), 64};
+  // Ten at once.
+  TokenBucket joins = {0.5, absl::Seconds(18)};
+  // ReportReady, ReportProgress and Leave, 64 at once. An island reports once a
+  // second.
+  TokenBucket reports = {8, absl::Seconds(63) / 8};
 
   // Losses and metrics begin anew.
   void ClearSteps() {
