@@ -109,7 +109,7 @@ struct ObservedMember {
   // A join sends a plan to every other island. An island that is restarted in
   // a loop of two seconds still gets in.
   CallRate joins = {absl::Seconds(2), 10};
-  // ReportReady, ReportProgress and Leave. An island reports once a second.
+  // ReportReady and ReportProgress. An island reports once a second.
   CallRate reports = {absl::Milliseconds(125), 64};
 
   // Losses and metrics begin anew.
