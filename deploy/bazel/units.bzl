@@ -221,7 +221,7 @@ UNITS = {
         "allocator": "",
         "authorization": "//base/identity //base/layout:ids //base/rpc/certificates:public_key //base/rpc/certificates:x509 //base/status //base/status:refusal :call @grpc//:grpc++",
         "authorization_test": "//base/status:refusal //proto:enrolment_service_proto //proto:island_service_proto //proto:parameter_service_proto //proto:run_service_proto //proto:server_service_proto //proto:training_state_service_proto :authorization @protobuf",
-        "call": "//base/host_port:proxy //base/status //base/sync:mutex //proto:google_rpc @grpc//:grpc++",
+        "call": "//base/host_port:proxy //base/status //base/status:refusal //base/sync:mutex //proto:google_rpc @grpc//:grpc++",
         "call_guard": "//base/net:bounded_listener //base/obs:log //base/obs:log_pace //base/status //base/sync:mutex //base/time:clock :authorization :call_quota :caller_check :guarded_service @grpc//:grpc++",
         "call_guard_test": "//base/io:unique_fd //base/net:bounded_listener //base/net:socket //base/rpc/certificates:authority //base/rpc/certificates:revocation_list //base/rpc/certificates:tls //base/rpc/testing:health //base/rpc/testing:raw_calls //base/rpc/testing:test_certificates //base/sync:mutex //proto:parameter_service_grpc //proto:run_service_grpc :call :call_guard :channel :listener",
         "call_metrics": "//base/metrics //base/sync:mutex //base/time:clock @grpc//:grpc++ @prometheus_cpp",
