@@ -623,7 +623,10 @@ void ParameterServer::SendReports(std::stop_token stop) {
     }
     // After FAILED_PRECONDITION and other errors FollowPlan registers again.
     MutexLock lock(&mutex_);
-    if (!stopping_) changed_.WaitWithTimeout(&mutex_, absl::Milliseconds(100));
+    if (!stopping_) {
+      changed_.WaitWithTimeout(
+          &mutex_, rpc::DelayAsked(absl::Milliseconds(100), status));
+    }
   }
 }
 

@@ -11,14 +11,18 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "base/host_port/proxy.h"
 #include "base/status/cut_utf8.h"
+#include "base/status/refusal.h"
 #include "google/rpc/status.pb.h"
 
 namespace atl::rpc {
 namespace {
 
 constexpr absl::string_view kTypeUrlPrefix = "type.googleapis.com/";
+// After which a call is repeated that gRPC had no room for.
+constexpr absl::Duration kFullWait = absl::Seconds(1);
 
 // Truncates to kStatusMessageBytesMax, not inside a UTF-8 character.
 std::string CutMessage(absl::string_view message) {
@@ -63,6 +67,15 @@ std::string Essence(absl::string_view message) {
                          : message.substr(at + kVerifierPrefix.size()));
 }
 
+// True if gRPC itself refuses, or a server's guard of calls, and waiting helps:
+// it has no memory or threads for a call, or the caller has too many open. Our
+// handlers give details. gRPC's other limits stay, whenever one calls.
+bool IsFullForNow(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) &&
+         !absl::StrContains(status.message(), "larger than max") &&
+         !absl::StrContains(status.message(), "exceeds limit");
+}
+
 }  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status) {
@@ -102,9 +115,11 @@ absl::Status FromGrpc(const grpc::Status& status) {
   absl::Status result(
       known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
       Essence(status.error_message()));
+  if (status.error_details().empty()) {
+    return IsFullForNow(result) ? WithRetryDelay(result, kFullWait) : result;
+  }
   google::rpc::Status details;
-  if (!status.error_details().empty() &&
-      details.ParseFromString(status.error_details())) {
+  if (details.ParseFromString(status.error_details())) {
     for (const auto& detail : details.details()) {
       result.SetPayload(detail.type_url(), absl::Cord(detail.value()));
     }

@@ -23,7 +23,8 @@ inline constexpr size_t kStatusDetailsBytesMax = 4096;
 
 grpc::Status ToGrpc(const absl::Status& status);
 
-// An unknown code becomes UNKNOWN; unreadable details are dropped.
+// An unknown code becomes UNKNOWN; unreadable details are dropped. A
+// RESOURCE_EXHAUSTED of gRPC itself that passes gets a RetryInfo.
 absl::Status FromGrpc(const grpc::Status& status);
 
 }  // namespace atl::rpc

@@ -15,8 +15,27 @@ TEST(StatusTest, KeepsEveryCodeOnItsWay) {
     const absl::Status status(static_cast<absl::StatusCode>(code), "why");
     const grpc::Status wire = ToGrpc(status);
     EXPECT_EQ(static_cast<int>(wire.error_code()), code);
-    EXPECT_EQ(FromGrpc(wire), status);
+    const absl::Status read = FromGrpc(wire);
+    EXPECT_EQ(read.code(), status.code());
+    EXPECT_EQ(read.message(), "why");
   }
+}
+
+TEST(StatusTest, WaitsForGrpcToHaveRoom) {
+  const auto is_away = [](const absl::Status& status) {
+    return IsAway(FromGrpc(ToGrpc(status)));
+  };
+  // What a server without memory or threads for a call answers.
+  EXPECT_TRUE(is_away(absl::ResourceExhaustedError("")));
+  EXPECT_TRUE(is_away(absl::ResourceExhaustedError("No thread available")));
+  // Waiting makes no message smaller.
+  EXPECT_FALSE(is_away(absl::ResourceExhaustedError(
+      "Received message larger than max (5 vs. 4)")));
+  EXPECT_FALSE(is_away(absl::ResourceExhaustedError(
+      "received initial metadata size exceeds limit")));
+  // A handler says itself whether waiting helps.
+  EXPECT_FALSE(is_away(Refuse(absl::StatusCode::kResourceExhausted,
+                              "TOO_MANY_TOKENS", "remove one")));
 }
 
 TEST(StatusTest, TakesAnUnheardOfCodeForUnknown) {

@@ -236,7 +236,7 @@ TEST_F(VolunteerTest, AnEnrolledIslandIsNeverEndedByAnUnreachableNetwork) {
   EXPECT_EQ(attempt_count_, 4);
   attempt_count_ = 0;
   options_.retries = false;
-  EXPECT_TRUE(absl::IsUnavailable(Run(attempt).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(Run(attempt).status()));
 }
 
 TEST_F(VolunteerTest, AtTheDaysTransferItLeavesUntilMidnight) {

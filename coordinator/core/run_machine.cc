@@ -223,7 +223,7 @@ absl::Status RunMachine::CountCall(const std::string& island_id,
   return RefuseForNow(
       absl::StatusCode::kResourceExhausted, "TOO_MANY_CALLS",
       absl::StrCat("island ", island_id,
-                   " joins, leaves or reports too often: call again in ",
+                   " joins or reports too often: call again in ",
                    absl::FormatDuration(wait)),
       wait);
 }
@@ -546,7 +546,9 @@ absl::Status RunMachine::Take(const event::Progress& progress,
 
 absl::Status RunMachine::Take(const event::Leave& leave, RunAnswer& answer) {
   const IslandCredentials& island = leave.island;
-  const absl::Status status = CheckReport(island);
+  // Has no rate: each needs a join before, and an island that leaves does not
+  // ask again.
+  const absl::Status status = CheckIsland(island);
   if (absl::IsFailedPrecondition(status)) return absl::OkStatus();
   RETURN_IF_ERROR(status);
   if (state_.ended()) return absl::OkStatus();

@@ -43,15 +43,15 @@ class Gate {
     std::string island_coordinator;  // host:port that islands are told.
     std::string query_coordinator;   // The same for readers.
     absl::Duration lifetime = absl::Hours(24);  // A certificate's.
-    CallRate all_calls = {100, 100};
-    CallRate address_calls = {5, 20};
+    GateRate all_calls = {100, 100};
+    GateRate address_calls = {5, 20};
     // Renewals by valid certificates, apart from all others: no stranger may
     // keep an island from its next certificate.
-    CallRate all_renewals = {100, 100};
-    CallRate name_renewals = {0.2, 5};
+    GateRate all_renewals = {100, 100};
+    GateRate name_renewals = {0.2, 5};
     // A probe moves up to 64 MiB.
-    CallRate all_probes = {1, 16};
-    CallRate address_probes = {0.1, 8};
+    GateRate all_probes = {1, 16};
+    GateRate address_probes = {0.1, 8};
     // Probes of the link at a time; one of an address.
     size_t probe_count_max = 2;
   };

@@ -5,7 +5,7 @@
 namespace atl::coordinator {
 namespace {
 
-TokenBucket MakeBucket(CallRate rate) {
+TokenBucket MakeBucket(GateRate rate) {
   // A bucket lets one more pass than its credit.
   return TokenBucket(rate.per_second,
                      absl::Seconds((rate.burst - 1) / rate.per_second));
@@ -19,7 +19,7 @@ bool TakeOne(TokenBucket& bucket, absl::Time now) {
 
 }  // namespace
 
-CallLimit::CallLimit(CallRate all, CallRate key)
+CallLimit::CallLimit(GateRate all, GateRate key)
     : key_rate_(key),
       // Twice as many as can have called within the time that a key rests.
       key_count_max_(static_cast<size_t>(

@@ -14,7 +14,7 @@
 namespace atl::coordinator {
 
 // A rate, with a burst after idle time.
-struct CallRate {
+struct GateRate {
   double per_second = 0;  // > 0.
   int burst = 0;          // >= 1.
 
@@ -26,7 +26,7 @@ struct CallRate {
 // is kept only for an allowed call: so the rate of all bounds the memory.
 class CallLimit {
  public:
-  CallLimit(CallRate all, CallRate key);
+  CallLimit(GateRate all, GateRate key);
 
   // Counts a call of `key`. False, and counts none, if it is one too many.
   bool Take(const std::string& key, absl::Time now);
@@ -41,7 +41,7 @@ class CallLimit {
 
   void ForgetRested(absl::Time now);
 
-  const CallRate key_rate_;
+  const GateRate key_rate_;
   const size_t key_count_max_;  // Beyond it those that have rested go.
   TokenBucket all_;
   absl::flat_hash_map<std::string, Key> keys_;

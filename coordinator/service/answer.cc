@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/rpc/call.h"
 #include "base/status/refusal.h"
@@ -20,10 +21,20 @@ grpc::ServerUnaryReactor* AnswerError(grpc::CallbackServerContext* context,
 
 CallOrigin GetOrigin(const grpc::CallbackServerContext* context, size_t bytes,
                      std::string run_id) {
+  CallOrigin origin = {.run_id = std::move(run_id),
+                       .bytes = bytes,
+                       .is_gone = [context] { return context->IsCancelled(); }};
   const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
-  const bool is_named = caller.ok() && !caller->id.empty();
-  return {is_named ? rpc::GetCallerName(*context) : "", std::move(run_id),
-          bytes, [context] { return context->IsCancelled(); }};
+  if (!caller.ok() || caller->id.empty()) return origin;
+  origin.caller = absl::StrCat(RoleName(caller->role), ":", caller->id);
+  origin.is_member =
+      caller->role == Role::kIsland || caller->role == Role::kReader;
+  if (caller->scope.enrolled()) {
+    // Each run has names of its own, and a call may name any run.
+    origin.run_id = caller->scope.run_uid;
+    absl::StrAppend(&origin.caller, " of run ", origin.run_id);
+  }
+  return origin;
 }
 
 absl::Status CheckRunFor(const Coordinator& coordinator,

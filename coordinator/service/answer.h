@@ -38,17 +38,16 @@ absl::StatusOr<RunMachine*> FindRunFor(Coordinator& coordinator,
 // The calling peer, for the audit log.
 Actor GetActor(const grpc::CallbackServerContext& context);
 
-// Where a call with `bytes` comes from. `context` lives until it is answered.
+// Where a call with `bytes` that names a run comes from. `context` lives until
+// it is answered.
 CallOrigin GetOrigin(const grpc::CallbackServerContext* context, size_t bytes,
                      std::string run_id = "");
 template <typename Request>
 CallOrigin GetOrigin(const grpc::CallbackServerContext* context,
                      const Request& request) {
-  CallOrigin origin = GetOrigin(context, request.ByteSizeLong());
-  if constexpr (requires { request.run_id(); }) {
-    origin.run_id = request.run_id();
-  }
-  return origin;
+  std::string run_id;
+  if constexpr (requires { request.run_id(); }) run_id = request.run_id();
+  return GetOrigin(context, request.ByteSizeLong(), std::move(run_id));
 }
 
 // Answers the call with the result of `decide`, once its records are durable.

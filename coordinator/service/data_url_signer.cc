@@ -73,8 +73,10 @@ class S3Signer : public DataUrlSigner {
         changed_.SignalAll();
         return;
       }
-      refused = absl::ResourceExhaustedError(
-          "too many requests for signed URLs wait; try again");
+      refused = RefuseForNow(
+          absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+          "too many requests for signed URLs wait; try again",
+          absl::Seconds(1));
     }
     done(refused);
   }

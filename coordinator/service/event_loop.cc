@@ -148,6 +148,13 @@ absl::Status TooManyStreams(size_t count, absl::string_view run_id) {
       kStreamRetry);
 }
 
+// A stream's context ends with the stream, maybe before the loop looks at it.
+template <typename Sink>
+CallOrigin ForStream(CallOrigin origin, std::shared_ptr<Sink> sink) {
+  origin.is_gone = [sink = std::move(sink)] { return sink->done(); };
+  return origin;
+}
+
 // Limits the lines of each run by itself, so that no run's lines leave out
 // another's. `reasons` begin with "run ID: " if they are of a run.
 void LogReasons(const std::vector<std::string>& reasons) {
@@ -522,7 +529,8 @@ absl::Status EventLoop::CheckRoom(const std::list<Watch>& watches,
 void EventLoop::WatchIsland(const std::string& run_id,
                             const IslandCredentials& island,
                             std::shared_ptr<PlanSink<v1::IslandPlan>> sink,
-                            const v1::LogPosition& log_seen, RunCheck check) {
+                            const v1::LogPosition& log_seen, RunCheck check,
+                            CallOrigin origin) {
   Post<bool>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<bool> {
         RETURN_IF_ERROR(coordinator.CheckLog(
@@ -540,19 +548,23 @@ void EventLoop::WatchIsland(const std::string& run_id,
                             watch.island.island_id == island.island_id;
                    });
         }
+        // A refused event is not on the loop's thread.
         absl::Status status = result.status();
-        status.Update(
-            CheckRoom(island_watches_, spec_.island_streams, run_id));
+        if (status.ok()) {
+          status = CheckRoom(island_watches_, spec_.island_streams, run_id);
+        }
         if (!status.ok()) return sink->End(status);
         IslandWatch watch = {run_id, island, sink};
         if (Feed(watch)) island_watches_.push_back(std::move(watch));
-      });
+      },
+      ForStream(std::move(origin), sink));
 }
 
 void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
                             std::shared_ptr<PlanSink<v1::ServerPlan>> sink,
                             const v1::LogPosition& log_seen,
-                            const std::string& directory_id) {
+                            const std::string& directory_id,
+                            CallOrigin origin) {
   Post<bool>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<bool> {
         RETURN_IF_ERROR(
@@ -575,7 +587,8 @@ void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
         if (!result.ok()) return sink->End(result.status());
         ServerWatch watch = {server_id, incarnation, directory_id, sink};
         if (Feed(watch)) server_watches_.push_back(std::move(watch));
-      });
+      },
+      ForStream(std::move(origin), sink));
 }
 
 std::shared_ptr<RunEventPages> EventLoop::FindPages(
@@ -592,7 +605,8 @@ std::shared_ptr<RunEventPages> EventLoop::FindPages(
 
 void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
                          std::shared_ptr<RunEventWriter> sink,
-                         RunCheck check, const std::string& reader) {
+                         RunCheck check, const std::string& reader,
+                         CallOrigin origin) {
   struct Tail {
     int64_t revision = 0;
     bool ended = false;
@@ -621,11 +635,14 @@ void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
         if (tail.ok() && !reader.empty()) {
           MakeRoom(log_watches_, spec_.streams_a_caller_max,
                    [&](const LogWatch& watch) {
-                     return watch.reader == reader;
+                     return watch.run_id == run_id && watch.reader == reader;
                    });
         }
+        // A refused event is not on the loop's thread.
         absl::Status status = tail.status();
-        status.Update(CheckRoom(log_watches_, spec_.event_streams, run_id));
+        if (status.ok()) {
+          status = CheckRoom(log_watches_, spec_.event_streams, run_id);
+        }
         if (!status.ok()) return sink->End(status);
         sink->Begin(FindPages(run_id, tail->run_uid),
                     std::move(tail->island_ids));
@@ -633,7 +650,8 @@ void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
         if (!sink->done()) {
           log_watches_.push_back({run_id, sink, check, reader});
         }
-      });
+      },
+      ForStream(std::move(origin), sink));
 }
 
 void EventLoop::EndAll() {

@@ -108,7 +108,7 @@ class EventLoop {
   EventLoop& operator=(const EventLoop&) = delete;
 
   // Refuses further events with UNAVAILABLE, STOPPING. Decides the queued ones
-  // and makes that last batch durable, ends the streams with the same error,
+  // and makes them durable, ends the streams with the same error,
   // and joins the thread. Idempotent.
   void Stop();
 
@@ -147,7 +147,7 @@ class EventLoop {
   // Each sink gets the present state at once, then every change. A sink is
   // dropped when done or ended. A refused sink is ended with the error.
   // `log_seen` is the newest position that the caller has seen. `check` says
-  // whether the caller may see the run.
+  // whether the caller may see the run. `origin.is_gone` is not used.
   using RunCheck =
       std::function<absl::Status(const Coordinator&, const RunMachine&)>;
   static absl::Status AllowAny(const Coordinator&, const RunMachine&) {
@@ -156,16 +156,18 @@ class EventLoop {
   void WatchIsland(const std::string& run_id, const IslandCredentials& island,
                    std::shared_ptr<PlanSink<v1::IslandPlan>> sink,
                    const v1::LogPosition& log_seen = {},
-                   RunCheck check = AllowAny);
+                   RunCheck check = AllowAny, CallOrigin origin = {});
   void WatchServer(const std::string& server_id, int64_t incarnation,
                    std::shared_ptr<PlanSink<v1::ServerPlan>> sink,
                    const v1::LogPosition& log_seen = {},
-                   const std::string& directory_id = "");
+                   const std::string& directory_id = "",
+                   CallOrigin origin = {});
   // Errors: as TrainingStateService.WatchRun. `reader`: streams of one reader
   // are limited like those of an island; empty: they are not.
   void WatchLog(const std::string& run_id, int64_t after_revision,
                 std::shared_ptr<RunEventWriter> sink,
-                RunCheck check = AllowAny, const std::string& reader = "");
+                RunCheck check = AllowAny, const std::string& reader = "",
+                CallOrigin origin = {});
 
   const Store& store() const { return *spec_.store; }
 

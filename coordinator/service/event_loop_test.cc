@@ -741,6 +741,24 @@ TEST_F(EventLoopTest, OneCallerDoesNotFillTheQueue) {
   EXPECT_TRUE(answers.back().get().ok());
 }
 
+TEST_F(EventLoopTest, StreamsCountAmongACallersCalls) {
+  spec_.waiting.a_caller.call_count = 2;
+  Start();
+  const IslandCredentials island = Join("a");
+  CallOrigin origin;
+  origin.caller = "island:a";
+  std::vector<std::shared_ptr<CountingSink>> sinks(3);
+  SyncFor(absl::Seconds(1), [&] {
+    for (std::shared_ptr<CountingSink>& sink : sinks) {
+      sink = std::make_shared<CountingSink>();
+      loop_->WatchIsland("run", island, sink, {}, EventLoop::AllowAny, origin);
+    }
+    EXPECT_EQ(sinks[2]->end, absl::StatusCode::kResourceExhausted);
+  });
+  EXPECT_TRUE(Ask().ok());
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(sinks[i]->has_ended) << i;
+}
+
 TEST_F(EventLoopTest, ALongQueueKeepsFewAnswersAndLosesNoMember) {
   const std::vector<IslandCredentials> islands = StartRound();
   int decided = 0, answered = 0, kept_max = 0;  // Used on the loop.

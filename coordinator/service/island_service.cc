@@ -123,7 +123,8 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
     if (status.ok()) status = caller.status();
     if (status.ok()) {
       loop_.WatchIsland(request->run_id(), ReadCredentials(*context, *request),
-                        writer, request->log_seen(), ChecksRunFor(*caller));
+                        writer, request->log_seen(), ChecksRunFor(*caller),
+                        GetOrigin(context, *request));
     } else {
       writer->End(status);
     }

@@ -26,17 +26,21 @@ bool AreSame(const IslandNames& a, const IslandNames& b) {
 
 absl::StatusOr<std::shared_ptr<const RunEventPage>> RunEventPages::Read(
     int64_t after, int64_t durable, const IslandNames& names) {
-  // Held while the log is read: the others want the same page.
-  MutexLock lock(&mutex_);
-  for (auto page = pages_.rbegin(); page != pages_.rend(); ++page) {
-    if ((*page)->begin == after && (*page)->end <= durable &&
-        AreSame((*page)->names_before, names)) {
-      return *page;
+  {
+    MutexLock lock(&mutex_);
+    for (auto page = pages_.rbegin(); page != pages_.rend(); ++page) {
+      if ((*page)->begin == after && (*page)->end <= durable &&
+          AreSame((*page)->names_before, names)) {
+        return *page;
+      }
     }
+    ++read_count_;
   }
-  ++read_count_;
+  // Not under the lock: the loop's thread would wait for every stream that is
+  // behind. Two that want the same page at once may both read it.
   ASSIGN_OR_RETURN(RunEventPage read, ReadLog(after, durable, names));
   auto page = std::make_shared<const RunEventPage>(std::move(read));
+  MutexLock lock(&mutex_);
   pages_.push_back(page);
   byte_count_ += page->bytes.Length();
   while (pages_.size() > kPagesMax ||

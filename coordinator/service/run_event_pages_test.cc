@@ -1,8 +1,10 @@
 #include "coordinator/service/run_event_pages.h"
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +15,23 @@
 
 namespace atl::coordinator {
 namespace {
+
+// A disk that reads one record's page no earlier than the test says.
+class SlowStore : public MemoryLogStore {
+ public:
+  absl::StatusOr<std::vector<storage::v1::Record>> Scan(
+      const std::string& run_id, int64_t after_revision,
+      int64_t count_max) const override {
+    if (after_revision == slow_after) {
+      asked.set_value();
+      released.get_future().wait();
+    }
+    return MemoryLogStore::Scan(run_id, after_revision, count_max);
+  }
+
+  int64_t slow_after = -1;
+  mutable std::promise<void> asked, released;
+};
 
 class RunEventPagesTest : public testing::Test {
  protected:
@@ -40,7 +59,7 @@ class RunEventPagesTest : public testing::Test {
     return page.ok() ? *page : std::make_shared<const RunEventPage>();
   }
 
-  MemoryLogStore store_;
+  SlowStore store_;
   RunEventPages pages_{store_, "run"};
   const IslandNames none_ = std::make_shared<const std::vector<std::string>>();
   int64_t revision_ = 0;
@@ -60,6 +79,18 @@ TEST_F(RunEventPagesTest, AThousandStreamsReadTheLogOnce) {
     EXPECT_EQ(Read(3, first->names_after)->end, 4);
   }
   EXPECT_EQ(pages_.read_count(), 2);
+}
+
+TEST_F(RunEventPagesTest, AStreamDoesNotWaitForOneThatIsBehind) {
+  Join(4);
+  const auto newest = Read(3, none_);
+  store_.slow_after = 1;
+  std::thread behind([this] { Read(1, none_); });
+  store_.asked.get_future().wait();
+  EXPECT_EQ(Read(3, none_), newest);
+  EXPECT_EQ(Read(2, none_)->end, 4);
+  store_.released.set_value();
+  behind.join();
 }
 
 TEST_F(RunEventPagesTest, APageNeverHasMoreThanIsDurable) {

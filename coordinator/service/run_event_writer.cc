@@ -65,6 +65,7 @@ void RunEventWriter::OnDone() {
 }
 
 void RunEventWriter::Pump() {
+  if (reading_) return;  // That thread looks again.
   while (!writing_ && !finished_) {
     if (end_.has_value()) {
       finished_ = true;
@@ -76,7 +77,16 @@ void RunEventWriter::Pump() {
       end_ = absl::OkStatus();
       continue;
     }
-    const auto page = pages_->Read(sent_, durable_, names_);
+    // The loop's thread must not wait for the log at its next look.
+    reading_ = true;
+    const std::shared_ptr<RunEventPages> pages = pages_;
+    const int64_t sent = sent_, durable = durable_;
+    const IslandNames names = names_;
+    mutex_.Unlock();
+    const auto page = pages->Read(sent, durable, names);
+    mutex_.Lock();
+    reading_ = false;
+    if (end_.has_value()) continue;
     if (!page.ok()) {
       end_ = page.status();
       continue;

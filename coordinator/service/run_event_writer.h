@@ -45,6 +45,8 @@ class RunEventWriter : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  private:
   explicit RunEventWriter(int64_t after_revision) : sent_(after_revision) {}
 
+  // Starts the next write, or finishes the stream. Releases the mutex while it
+  // reads the log.
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable Mutex mutex_;
@@ -55,6 +57,7 @@ class RunEventWriter : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   int64_t durable_ ABSL_GUARDED_BY(mutex_) = 0;
   bool run_ended_ ABSL_GUARDED_BY(mutex_) = false;  // At durable_.
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;  // A thread is in Pump.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ByteBuffer bytes_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.

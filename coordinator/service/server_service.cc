@@ -38,7 +38,8 @@ class ServerServiceImpl : public v1::ServerService::CallbackService {
         CheckCaller(*context, Role::kServer, request->server_id());
     if (caller.ok()) {
       loop_.WatchServer(request->server_id(), request->incarnation(), writer,
-                        request->log_seen(), request->directory_id());
+                        request->log_seen(), request->directory_id(),
+                        GetOrigin(context, *request));
     } else {
       writer->End(caller);
     }

@@ -161,7 +161,8 @@ class TrainingStateServiceImpl
       loop_.WatchLog(request.run_id(), request.after_revision(), writer,
                      ChecksRunFor(*caller),
                      caller->scope.enrolled() ? rpc::GetCallerName(*context)
-                                              : "");
+                                              : "",
+                     GetOrigin(context, bytes->Length(), request.run_id()));
     } else {
       writer->End(caller.status());
     }

@@ -49,6 +49,9 @@ absl::Status QueueFull(const std::string& whose) {
 
 absl::Status WaitingCalls::Admit(const CallOrigin& origin) {
   if (!Fits(all_, origin.bytes, bounds_.all)) return QueueFull("");
+  if (origin.is_member && !Fits(members_, origin.bytes, bounds_.members)) {
+    return QueueFull(" of islands");
+  }
   if (!Fits(Find(runs_, origin.run_id), origin.bytes, bounds_.a_run)) {
     return QueueFull(absl::StrCat(" for run ", origin.run_id));
   }
@@ -56,6 +59,7 @@ absl::Status WaitingCalls::Admit(const CallOrigin& origin) {
     return QueueFull(absl::StrCat(" of ", origin.caller));
   }
   Add(all_, origin.bytes);
+  if (origin.is_member) Add(members_, origin.bytes);
   if (!origin.run_id.empty()) Add(runs_[origin.run_id], origin.bytes);
   if (!origin.caller.empty()) Add(callers_[origin.caller], origin.bytes);
   return absl::OkStatus();
@@ -64,6 +68,10 @@ absl::Status WaitingCalls::Admit(const CallOrigin& origin) {
 void WaitingCalls::Release(const CallOrigin& origin) {
   --all_.call_count;
   all_.bytes -= origin.bytes;
+  if (origin.is_member) {
+    --members_.call_count;
+    members_.bytes -= origin.bytes;
+  }
   Remove(runs_, origin.run_id, origin.bytes);
   Remove(callers_, origin.caller, origin.bytes);
 }

@@ -1,5 +1,5 @@
 // How much may wait for the event loop: calls and their bytes, of one
-// certificate, of one run, and of all together. So a caller that floods takes
+// certificate, of one run, of all islands, and of all together. So a caller that floods takes
 // only its part of the queue.
 //
 // Pure. Thread-compatible.
@@ -17,14 +17,16 @@ namespace atl::coordinator {
 
 // Where a call comes from.
 struct CallOrigin {
-  // "island:attic"; empty in plaintext and for our own events: no bound of one
-  // caller.
+  // "island:attic", one certificate; empty in plaintext and for our own events:
+  // no bound of one caller.
   std::string caller;
-  std::string run_id;  // That it names; empty: none.
+  // The run that it names, or the run_uid that it was enrolled for; empty: none.
+  std::string run_id;
   size_t bytes = 0;    // The size of its request.
   // True once its caller no longer waits for the answer. Empty: never. Called
   // on the loop's thread before the call is answered.
   std::function<bool()> is_gone;
+  bool is_member = false;  // The certificate is an island's or a reader's.
 };
 
 class WaitingCalls {
@@ -35,6 +37,8 @@ class WaitingCalls {
   };
   struct Bounds {
     Bound all = {8192, size_t{256} << 20};
+    // All islands and readers: servers and operators still get in.
+    Bound members = {6144, size_t{192} << 20};
     Bound a_run = {4096, size_t{64} << 20};
     Bound a_caller = {64, size_t{16} << 20};
   };
@@ -53,7 +57,7 @@ class WaitingCalls {
   using Uses = absl::flat_hash_map<std::string, Bound>;
 
   const Bounds bounds_;
-  Bound all_;
+  Bound all_, members_;
   Uses runs_;     // None is empty.
   Uses callers_;  // None is empty.
 };

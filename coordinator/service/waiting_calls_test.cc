@@ -41,6 +41,26 @@ TEST(WaitingCallsTest, ARunTakesOnlyItsPart) {
   EXPECT_TRUE(calls.Admit(Of("e", "other")).ok());
 }
 
+TEST(WaitingCallsTest, IslandsLeaveRoomForServers) {
+  WaitingCalls::Bounds bounds = Small();
+  bounds.members = {3, 60};
+  WaitingCalls calls(bounds);
+  const auto of_island = [](const std::string& caller) {
+    CallOrigin origin = Of(caller, "");
+    origin.is_member = true;
+    return origin;
+  };
+  for (const char* caller : {"a", "b", "c"}) {
+    EXPECT_TRUE(calls.Admit(of_island(caller)).ok());
+  }
+  EXPECT_TRUE(HasReason(calls.Admit(of_island("d")), "QUEUE_FULL"));
+  for (const char* caller : {"server:s", "operator:o", ""}) {
+    EXPECT_TRUE(calls.Admit(Of(caller, "")).ok());
+  }
+  calls.Release(of_island("a"));
+  EXPECT_TRUE(calls.Admit(of_island("d")).ok());
+}
+
 TEST(WaitingCallsTest, BytesCountToo) {
   WaitingCalls calls(Small());
   EXPECT_TRUE(calls.Admit(Of("a", "run", 20)).ok());

@@ -13,10 +13,10 @@ OURS = ('base', 'coordinator', 'server', 'worker', 'cli', 'tests', 'deploy',
         'proto', 'atoll')
 
 # Our headers that every pure room may include: messages (never stubs),
-# encodings, the layout's tables, features, addresses, error values, and times in
-# messages.
+# encodings, the layout's tables, features, addresses, error values, rates, and
+# times in messages.
 _PURE_OURS = (r'^(base/(codec|features|identity|layout|status)/|'
-              r'base/(host_port/host_port|time/proto_time)\.h$|'
+              r'base/(host_port/host_port|time/(proto_time|token_bucket))\.h$|'
               r'atoll/([a-z0-9]+/)*[a-z_]+(?<!\.grpc)\.pb\.h$)')
 
 _NETWORK = r'^(grpc|grpcpp|grpc\+\+|sys/socket|netinet|arpa)/|\.grpc\.pb\.h$'

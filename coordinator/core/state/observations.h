@@ -110,8 +110,7 @@ struct ObservedMember {
   // a loop of two seconds still gets in.
   // Ten at once.
   TokenBucket joins = {0.5, absl::Seconds(18)};
-  // ReportReady, ReportProgress and Leave, 64 at once. An island reports once a
-  // second.
+  // ReportReady and ReportProgress, 64 at once. An island reports once a second.
   TokenBucket reports = {8, absl::Seconds(63) / 8};
 
   // Losses and metrics begin anew.

@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 
 namespace atl::worker {
@@ -25,8 +26,8 @@ absl::Duration GetBackoff(int failure_count) {
 }
 
 bool IsTransient(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsAborted(status) ||
-         absl::IsDeadlineExceeded(status) || absl::IsAlreadyExists(status);
+  return IsAway(status) || absl::IsAborted(status) ||
+         absl::IsAlreadyExists(status);
 }
 
 // An operator may mend it, or it passes.

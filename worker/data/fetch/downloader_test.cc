@@ -13,6 +13,7 @@
 #include "base/codec/sha256.h"
 #include "base/io/forwarding_file_system.h"
 #include "base/io/posix_file_system.h"
+#include "base/status/refusal.h"
 #include "base/time/testing/fake_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -255,6 +256,14 @@ TEST_F(DownloaderTest, ARefusalMayBeMendedIfTheFileIsNeeded) {
   EXPECT_THAT(pauses_, ElementsAre(absl::Seconds(1), absl::Seconds(2),
                                    absl::Seconds(4)));
   EXPECT_THAT(failures_, ElementsAre("404", "403", "EMFILE"));
+}
+
+TEST_F(DownloaderTest, ASourceThatIsFullForNowIsAskedAgain) {
+  const ManifestFile file = Publish("a", kText);
+  source_.AddFault({.status = RefuseForNow(
+                        absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+                        "too many calls wait", absl::Seconds(1))});
+  EXPECT_TRUE(downloader_->Fetch(file, false).ok());
 }
 
 TEST_F(DownloaderTest, ARefusalThatLastsIsNamedWithARemedy) {

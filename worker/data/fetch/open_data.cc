@@ -22,6 +22,7 @@
 #include "base/object_store/open_object_store.h"
 #include "base/object_store/retrier.h"
 #include "base/obs/log.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
@@ -123,7 +124,7 @@ absl::StatusOr<Manifest> ReadPatiently(const ManifestUrl& url,
     auto store = options.open_store(url.directory_url, cancelled);
     absl::StatusOr<Manifest> manifest =
         store.ok() ? ReadFrom(**store, url.name) : store.status();
-    if (!absl::IsUnavailable(manifest.status()) ||
+    if (!IsAway(manifest.status()) ||
         SystemClock().Now() >= give_up) {
       return manifest;
     }
