@@ -122,6 +122,26 @@ TEST_F(MirroredRunTest, MembersKeepTheirSlotsAndNoKeyIsUsedTwice) {
   }
 }
 
+TEST_F(MirroredRunTest, AMemberIsAwaySinceTheLoss) {
+  const RunState state = Continue();
+  for (const Member& member : state.members()) {
+    EXPECT_EQ(member.record.state(), v1::ISLAND_STATE_LOST);
+    EXPECT_EQ(member.set_time, absl::FromUnixSeconds(2'000'000));
+  }
+}
+
+TEST_F(MirroredRunTest, AnIslandThatTookASlotSinceTheCutSkipsNoData) {
+  manifest_.mutable_point()->clear_local_positions();
+  for (const int64_t position : {50, 7}) {
+    manifest_.mutable_point()->add_local_positions(position);
+  }
+  manifest_.mutable_members(0)->set_local_position(2);  // Of another island.
+  manifest_.mutable_members(1)->set_local_position(9);
+  const RunState state = Continue();
+  EXPECT_EQ(state.members()[0].local_position, 2);
+  EXPECT_EQ(state.members()[1].local_position, 7);
+}
+
 TEST_F(MirroredRunTest, ASnapshotOfItLosesNothing) {
   const RunState state = Continue();
   RunState again;
@@ -166,6 +186,19 @@ TEST_F(MirroredRunTest, AManifestThatContradictsItselfIsRefused) {
                     INT64_MAX);
               }),
               HasSubstr("island_epoch"));
+  EXPECT_THAT(refused([](auto& m) {
+                m.mutable_members(1)->mutable_member()->set_island_id("i0");
+              }),
+              HasSubstr("two members i0"));
+  EXPECT_THAT(refused([](auto& m) {
+                m.mutable_point()->set_fragment_token_count(-1);
+              }),
+              HasSubstr("token count"));
+  EXPECT_THAT(refused([](auto& m) {
+                m.mutable_point()->add_data_positions()->set_position(
+                    INT64_MAX);
+              }),
+              HasSubstr("data position"));
   refused([](auto& m) { m.set_run_id("../run"); });
   refused([](auto& m) {
     m.mutable_spec()->mutable_layout()->set_fragment_count(1 << 30);
