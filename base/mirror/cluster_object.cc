@@ -82,9 +82,11 @@ absl::Status CheckCluster(const ClusterObject& object) {
     if (!run.run_uid().empty() && deleted.count(run.run_uid()) > 0) {
       return Wrong(absl::StrCat("run ", run.run_id(), " is deleted in it too"));
     }
-    if (run.placed().placement_epoch() < 0 ||
-        run.placed().placement_epoch() > kNumberMax) {
-      return Wrong(absl::StrCat("the placement_epoch of run ", run.run_id(),
+    for (const int64_t number :
+         {run.placed().placement_epoch(), run.run_epoch(),
+          run.restore_commit_seq()}) {
+      if (number >= 0 && number <= kNumberMax) continue;
+      return Wrong(absl::StrCat("a number of run ", run.run_id(),
                                 " is out of range"));
     }
     for (const std::string& server_id : run.placed().server_ids()) {

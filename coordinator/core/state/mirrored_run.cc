@@ -99,13 +99,18 @@ absl::Status Check(const storage::v1::MirrorManifest& manifest) {
 }  // namespace
 
 absl::StatusOr<storage::v1::RunCreated> ContinueRun(
-    const storage::v1::MirrorManifest& manifest, absl::Time now) {
+    const storage::v1::MirrorManifest& manifest, absl::Time now,
+    const ReachedNumbers& reached) {
   RETURN_IF_ERROR(Check(manifest));
   storage::v1::RunCreated created;
   created.set_run_id(manifest.run_id());
   created.set_run_uid(manifest.run_uid());
   *created.mutable_spec() = manifest.spec();
-  created.set_run_epoch(manifest.run_epoch() + kEpochJump);
+  // Also for the islands' epochs, which jumped as far before.
+  const int64_t epoch_jump =
+      std::max<int64_t>(0, reached.run_epoch - manifest.run_epoch()) +
+      kEpochJump;
+  created.set_run_epoch(manifest.run_epoch() + epoch_jump);
   storage::v1::MirroredRun& mirrored = *created.mutable_mirrored();
   *mirrored.mutable_started() = manifest.started();
   *mirrored.mutable_point() = manifest.point();
@@ -118,7 +123,8 @@ absl::StatusOr<storage::v1::RunCreated> ContinueRun(
   pin.mutable_mirror()->set_must_repeat(true);
   v1::Restore& restore = *mirrored.mutable_restore();
   restore.set_run_epoch(created.run_epoch());
-  restore.set_commit_seq(JumpSeq(pin.commit_seq()));
+  restore.set_commit_seq(
+      JumpSeq(std::max(pin.commit_seq(), reached.commit_seq)));
   restore.set_cut_commit_seq(pin.commit_seq());
   restore.set_pin_id(pin.pin_id());
   *restore.mutable_time() = ToProto(now);
@@ -127,7 +133,7 @@ absl::StatusOr<storage::v1::RunCreated> ContinueRun(
     added = member;
     storage::v1::MemberSet& record = *added.mutable_member();
     record.clear_session_sha256();
-    record.set_island_epoch(record.island_epoch() + kEpochJump);
+    record.set_island_epoch(record.island_epoch() + epoch_jump);
     if (record.state() == v1::ISLAND_STATE_JOINING ||
         record.state() == v1::ISLAND_STATE_READY) {
       record.set_state(v1::ISLAND_STATE_LOST);

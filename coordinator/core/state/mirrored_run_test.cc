@@ -142,6 +142,26 @@ TEST_F(MirroredRunTest, AnIslandThatTookASlotSinceTheCutSkipsNoData) {
   EXPECT_EQ(state.members()[1].local_position, 7);
 }
 
+TEST_F(MirroredRunTest, ARunThatIsLostAgainBeforeItsNextCheckpointJumpsAgain) {
+  const absl::Time now = absl::FromUnixSeconds(2'000'000);
+  const auto first = ContinueRun(manifest_, now);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const v1::Restore& reached = first->mirrored().restore();
+  const auto second = ContinueRun(
+      manifest_, now,
+      {.run_epoch = reached.run_epoch(), .commit_seq = reached.commit_seq()});
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->run_epoch(), first->run_epoch() + kEpochJump);
+  EXPECT_EQ(second->mirrored().restore().run_epoch(), second->run_epoch());
+  EXPECT_EQ(second->mirrored().restore().commit_seq(), 2 * kSeqJump);
+  EXPECT_EQ(second->mirrored().pin().mirror().run_epoch(), 1);
+  for (int slot = 0; slot < 2; ++slot) {
+    EXPECT_EQ(second->mirrored().members(slot).member().island_epoch(),
+              first->mirrored().members(slot).member().island_epoch() +
+                  kEpochJump);
+  }
+}
+
 TEST_F(MirroredRunTest, ASnapshotOfItLosesNothing) {
   const RunState state = Continue();
   RunState again;
