@@ -397,6 +397,8 @@ int main(int argc, char** argv) {
   restore_command.Footer(
       "Runs go back to their newest whole checkpoint; what was committed since "
       "is lost.\n"
+      "A copy knows nothing later than itself: prefer the mirror, whose newer\n"
+      "checkpoints a restore from a copy gives up.\n"
       "Servers and islands that live continue by themselves. Example, and then "
       "the start:\n"
       "  atoll-coordinator restore --data-dir /var/lib/atoll/c \\\n"

@@ -1,8 +1,10 @@
 #include "base/mirror/cluster_object.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "base/layout/ids.h"
@@ -23,6 +25,10 @@ using storage::v1::CoordinatorStarted;
 // Objects of a mirror, or of one cluster, that a list reads.
 constexpr int64_t kObjectCountMax = 4'000'000;
 constexpr size_t kKeptCount = 2;
+// A log that takes its place counts on from these numbers. The coordinator's
+// epoch must also leave room for the numbers of plans.
+constexpr int64_t kEpochMax = 1 << 22;
+constexpr int64_t kNumberMax = INT64_MAX / 2;
 
 absl::Status Wrong(absl::string_view what) {
   return absl::DataLossError(
@@ -54,8 +60,10 @@ absl::Status CheckCluster(const ClusterObject& object) {
   if (!IsRandomId(object.cluster_id())) {
     return Wrong("its cluster_id is malformed");
   }
-  if (object.coordinator_epoch() < 1 || object.log_index() < 1) {
-    return Wrong("its coordinator_epoch or log_index is below 1");
+  if (object.coordinator_epoch() < 1 ||
+      object.coordinator_epoch() > kEpochMax || object.log_index() < 1 ||
+      object.log_index() > kNumberMax) {
+    return Wrong("its coordinator_epoch or log_index is out of range");
   }
   RETURN_IF_ERROR(CheckStarts(object));
   for (const auto& server : object.servers()) {
@@ -63,9 +71,23 @@ absl::Status CheckCluster(const ClusterObject& object) {
       return Wrong("a server_id is malformed");
     }
   }
+  std::set<std::string> deleted;
+  for (const auto& run : object.deleted()) deleted.insert(run.run_uid());
   for (const auto& run : object.runs()) {
-    if (!ValidateId("", run.run_id()).ok() || run.run_uid().empty()) {
+    // One of an earlier program has no run_uid.
+    if (!ValidateId("", run.run_id()).ok()) {
       return Wrong("the id of a run is malformed");
+    }
+    // Servers would delete its files.
+    if (!run.run_uid().empty() && deleted.count(run.run_uid()) > 0) {
+      return Wrong(absl::StrCat("run ", run.run_id(), " is deleted in it too"));
+    }
+    for (const int64_t number :
+         {run.placed().placement_epoch(), run.run_epoch(),
+          run.restore_commit_seq()}) {
+      if (number >= 0 && number <= kNumberMax) continue;
+      return Wrong(absl::StrCat("a number of run ", run.run_id(),
+                                " is out of range"));
     }
     for (const std::string& server_id : run.placed().server_ids()) {
       if (!ValidateId("", server_id).ok()) {

@@ -140,7 +140,7 @@ TEST_F(ClusterObjectTest, ADamagedOneIsSkippedWithAWarning) {
 }
 
 TEST_F(ClusterObjectTest, AnObjectThatContradictsItselfIsNotWritten) {
-  std::vector<ClusterObject> wrong(9, Cluster(12));
+  std::vector<ClusterObject> wrong(13, Cluster(12));
   wrong[0].set_format(2);
   wrong[1].set_cluster_id("x");
   wrong[2].set_log_index(9);  // Before its newest start.
@@ -150,6 +150,10 @@ TEST_F(ClusterObjectTest, AnObjectThatContradictsItselfIsNotWritten) {
   wrong[6].mutable_servers(0)->set_server_id("../s0");
   wrong[7].mutable_runs(0)->set_run_id("");
   wrong[8].mutable_runs(0)->mutable_placed()->set_server_ids(0, "S");
+  wrong[9].set_log_index(INT64_MAX);
+  wrong[10].set_coordinator_epoch(INT64_MAX);
+  wrong[11].mutable_runs(0)->mutable_placed()->set_placement_epoch(INT64_MAX);
+  wrong[12].add_deleted()->set_run_uid(kOther);  // Its run's.
   for (size_t i = 0; i < wrong.size(); ++i) {
     EXPECT_EQ(Write(wrong[i]).code(), Code::kInvalidArgument) << i;
   }

@@ -102,7 +102,8 @@ absl::StatusOr<Collected> CollectRun(ObjectStore& store,
       return absl::FailedPreconditionError(absl::StrCat(
           store.GetUrl(object.name), " is of run epoch ", place->run_epoch,
           ", but this coordinator's is ", run_epoch,
-          ": it is an older copy, and removes nothing"));
+          ": it is an older copy, or another cluster continues the run; it "
+          "removes nothing"));
     }
     if (kept.count(*place) > 0) continue;
     // Made after `kept` was: its shards upload it now.

@@ -18,6 +18,7 @@ constexpr int32_t kClusterFormat = 1;
 bool ChangesClusterObject(const LogEntry& entry) {
   if (!entry.run_id.empty()) {
     return entry.record.has_run_created() || entry.record.has_run_placed() ||
+           entry.record.has_run_restored() ||
            entry.record.run_state_set().state() == v1::RUN_STATE_CANCELLED;
   }
   return !entry.record.has_audited();
@@ -47,6 +48,10 @@ storage::v1::ClusterObject Coordinator::DescribeForMirror() const {
     added.set_run_id(id);
     added.set_run_uid(state.run_uid());
     added.set_cancelled(state.state() == v1::RUN_STATE_CANCELLED);
+    added.set_run_epoch(state.run_epoch());
+    if (!state.restores().empty()) {
+      added.set_restore_commit_seq(state.restores().back().commit_seq());
+    }
     if (state.server_ids().empty()) continue;
     added.mutable_placed()->set_placement_epoch(state.placement_epoch());
     for (const std::string& server_id : state.server_ids()) {

@@ -79,6 +79,8 @@ TEST_F(CoordinatorMirrorTest, DescribesTheCluster) {
   ASSERT_THAT(object.runs(), SizeIs(1));
   EXPECT_EQ(object.runs(0).run_id(), "one");
   EXPECT_EQ(object.runs(0).run_uid(), "u1");
+  EXPECT_EQ(object.runs(0).run_epoch(), 1);
+  EXPECT_EQ(object.runs(0).restore_commit_seq(), 0);
   EXPECT_THAT(object.runs(0).placed().server_ids(), ElementsAre("s0", "s1"));
   EXPECT_EQ(object.runs(0).placed().placement_epoch(),
             (*core_.FindRun("one"))->state().placement_epoch());
@@ -171,7 +173,7 @@ TEST_F(CoordinatorMirrorTest, EachChangeIsTold) {
   core_.Advance(now_);
   check("the run's servers", true);
   ASSERT_TRUE((*core_.FindRun("one"))->Step(event::Cancel{}, now_).ok());
-  check("the run's end", false);
+  check("the run's end", true);
   ASSERT_TRUE(core_.DeleteRun("one", "", now_).ok());
   check("the run's deletion", true);
 }

@@ -38,7 +38,9 @@ absl::StatusOr<std::vector<LogEntry>> ContinueRecords(
   }
   std::vector<storage::v1::Record> records;
   ASSIGN_OR_RETURN(*records.emplace_back().mutable_run_created(),
-                   ContinueRun(manifest, now));
+                   ContinueRun(manifest, now,
+                               {.run_epoch = run.run_epoch(),
+                                .commit_seq = run.restore_commit_seq()}));
   // Without owners the coordinator places the shards anew.
   const bool has_owners =
       run.placed().server_ids_size() == manifest.shard_count() &&

@@ -380,6 +380,29 @@ TEST_F(RestoreLogTest, ALogThatIsLostAgainJumpsAgain) {
   EXPECT_EQ(state.commit_seq(), 2 * kJump);
 }
 
+// The mirror has no checkpoint of the new epoch yet, only the cluster object.
+TEST_F(RestoreLogTest, ALogThatIsLostAgainAtOnceJumpsAgain) {
+  Restore(FromMirror());
+  {
+    const auto store = *RocksDbStore::Open(Dir("new"));
+    cluster_ = Start(*store)->DescribeForMirror();
+  }
+  PutCluster();
+  fs::remove_all(Dir("new"));
+  const RestoreResult result = Restore(FromMirror());
+  ASSERT_EQ(result.runs.size(), 1u);
+  EXPECT_EQ(result.runs[0].pin_id, "round-4");
+  const auto store = *RocksDbStore::Open(Dir("new"));
+  EXPECT_EQ(store->index(), 2 * kJump);
+  const std::unique_ptr<Coordinator> coordinator = Recover(*store);
+  const RunState& state = coordinator->runs().at("run")->state();
+  EXPECT_EQ(state.run_epoch(), 2001);
+  EXPECT_EQ(state.commit_seq(), 2 * kJump);
+  for (const Member& member : state.members()) {
+    EXPECT_GT(member.record.island_epoch(), 2000);
+  }
+}
+
 // A crash may leave any beginning of the copy.
 TEST_F(RestoreLogTest, ContinuesAfterAnInterruption) {
   fs::create_directory(Dir("new.restoring"));

@@ -70,6 +70,9 @@ std::string DescribeServers(const AdoptedRun& adopted) {
                           : absl::StrCat("; the checkpoint is of ", before));
 }
 
+constexpr char kMirrorText[] =
+    "this cluster takes over the run's checkpoints there: the cluster that had "
+    "the run must not run again";
 constexpr char kIslandsText[] =
     "they join again, with join strings or certificates of this cluster, and "
     "new directories";
@@ -203,6 +206,7 @@ absl::StatusOr<AdoptedRun> AdoptRun(Context& context,
         absl::StrCat("servers: ", DescribeServers(adopted)));
     context.output().Message(
         "loses what was committed after that checkpoint");
+    context.output().Message(absl::StrCat("mirror: ", kMirrorText));
     context.output().Message(absl::StrCat("islands: ", kIslandsText));
     RETURN_IF_ERROR(
         ConfirmRestore(context, options.run_id, options.yes, stop));
@@ -264,6 +268,7 @@ std::string ToText(const AdoptedRun& adopted) {
   if (!adopted.is_dry) {
     fields.Add("epoch", absl::StrCat(adopted.run.run_epoch()));
   }
+  fields.AddText("mirror", kMirrorText);
   fields.AddText("islands", kIslandsText);
   fields.Add("next command", adopted.next_command);
   return fields.ToString();

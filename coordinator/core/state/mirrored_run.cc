@@ -1,5 +1,7 @@
 #include "coordinator/core/state/mirrored_run.h"
 
+#include <algorithm>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +18,24 @@ constexpr int32_t kManifestFormat = 1;
 absl::Status Refuse(absl::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat("the checkpoint's manifest cannot continue a run: ", what));
+}
+
+// False if sums with it may overflow.
+bool IsCount(int64_t number) { return number >= 0 && number <= INT64_MAX / 4; }
+
+absl::Status CheckPoint(const storage::v1::RestorePoint& point) {
+  bool is_good = IsCount(point.fragment_token_count());
+  for (const storage::v1::FragmentSnapshot& fragment : point.fragments()) {
+    is_good = is_good && IsCount(fragment.token_count());
+  }
+  for (const v1::DataPosition& position : point.data_positions()) {
+    is_good = is_good && IsCount(position.position());
+  }
+  for (const int64_t position : point.local_positions()) {
+    is_good = is_good && IsCount(position);
+  }
+  if (is_good) return absl::OkStatus();
+  return Refuse("a token count or data position of its cut is out of range");
 }
 
 absl::Status Check(const storage::v1::MirrorManifest& manifest) {
@@ -57,12 +77,18 @@ absl::Status Check(const storage::v1::MirrorManifest& manifest) {
       return Refuse("a version of its cut is out of range");
     }
   }
+  RETURN_IF_ERROR(CheckPoint(manifest.point()));
+  std::set<std::string> names;
   for (int slot = 0; slot < manifest.members_size(); ++slot) {
     const storage::v1::MemberSet& member = manifest.members(slot).member();
     RETURN_IF_ERROR(CheckId("island_id", member.island_id()));
     if (member.slot() != slot) return Refuse("its members are not in order");
+    if (!names.insert(member.island_id()).second) {
+      return Refuse(
+          absl::StrCat("it has two members ", member.island_id()));
+    }
     for (const int64_t number : {member.island_epoch(), member.next_seq()}) {
-      if (number < 0 || number > INT64_MAX / 2) {
+      if (!IsCount(number)) {
         return Refuse("a member's island_epoch or next_seq is out of range");
       }
     }
@@ -73,13 +99,18 @@ absl::Status Check(const storage::v1::MirrorManifest& manifest) {
 }  // namespace
 
 absl::StatusOr<storage::v1::RunCreated> ContinueRun(
-    const storage::v1::MirrorManifest& manifest, absl::Time now) {
+    const storage::v1::MirrorManifest& manifest, absl::Time now,
+    const ReachedNumbers& reached) {
   RETURN_IF_ERROR(Check(manifest));
   storage::v1::RunCreated created;
   created.set_run_id(manifest.run_id());
   created.set_run_uid(manifest.run_uid());
   *created.mutable_spec() = manifest.spec();
-  created.set_run_epoch(manifest.run_epoch() + kEpochJump);
+  // Also for the islands' epochs, which jumped as far before.
+  const int64_t epoch_jump =
+      std::max<int64_t>(0, reached.run_epoch - manifest.run_epoch()) +
+      kEpochJump;
+  created.set_run_epoch(manifest.run_epoch() + epoch_jump);
   storage::v1::MirroredRun& mirrored = *created.mutable_mirrored();
   *mirrored.mutable_started() = manifest.started();
   *mirrored.mutable_point() = manifest.point();
@@ -92,7 +123,8 @@ absl::StatusOr<storage::v1::RunCreated> ContinueRun(
   pin.mutable_mirror()->set_must_repeat(true);
   v1::Restore& restore = *mirrored.mutable_restore();
   restore.set_run_epoch(created.run_epoch());
-  restore.set_commit_seq(JumpSeq(pin.commit_seq()));
+  restore.set_commit_seq(
+      JumpSeq(std::max(pin.commit_seq(), reached.commit_seq)));
   restore.set_cut_commit_seq(pin.commit_seq());
   restore.set_pin_id(pin.pin_id());
   *restore.mutable_time() = ToProto(now);
@@ -101,17 +133,22 @@ absl::StatusOr<storage::v1::RunCreated> ContinueRun(
     added = member;
     storage::v1::MemberSet& record = *added.mutable_member();
     record.clear_session_sha256();
-    record.set_island_epoch(record.island_epoch() + kEpochJump);
+    record.set_island_epoch(record.island_epoch() + epoch_jump);
     if (record.state() == v1::ISLAND_STATE_JOINING ||
         record.state() == v1::ISLAND_STATE_READY) {
       record.set_state(v1::ISLAND_STATE_LOST);
+      // It has been away since now, so no other island takes its slot yet.
+      *added.mutable_set_time() = restore.time();
     }
     // It has no commits to sit out any longer.
     added.clear_sits_out_until();
     const int slot = record.slot();
-    added.set_local_position(slot < manifest.point().local_positions_size()
-                                 ? manifest.point().local_positions(slot)
-                                 : 0);
+    // Another island may have taken the slot since the cut: never forwards.
+    added.set_local_position(
+        slot < manifest.point().local_positions_size()
+            ? std::min(added.local_position(),
+                       manifest.point().local_positions(slot))
+            : 0);
   }
   return created;
 }

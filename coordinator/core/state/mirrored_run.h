@@ -21,13 +21,21 @@ inline constexpr int64_t kSeqJump = 1'000'000'000;
 // after a loss.
 inline int64_t JumpSeq(int64_t seq) { return (seq / kSeqJump + 1) * kSeqJump; }
 
+// Numbers that the run had reached, if more is known than the manifest says: it
+// may have been restored since.
+struct ReachedNumbers {
+  int64_t run_epoch = 0;
+  int64_t commit_seq = 0;
+};
+
 // The first record of the run of `manifest`, which is restored to the manifest's
 // cut. Its parts are not looked at.
 //
 // INVALID_ARGUMENT: the manifest lacks what a run needs, or contradicts itself;
 // the message says what.
 absl::StatusOr<storage::v1::RunCreated> ContinueRun(
-    const storage::v1::MirrorManifest& manifest, absl::Time now);
+    const storage::v1::MirrorManifest& manifest, absl::Time now,
+    const ReachedNumbers& reached = {});
 
 // The state that a record with `mirrored`, written at `time`, begins with.
 storage::v1::RunSnapshot MakeRunSnapshot(

@@ -122,6 +122,46 @@ TEST_F(MirroredRunTest, MembersKeepTheirSlotsAndNoKeyIsUsedTwice) {
   }
 }
 
+TEST_F(MirroredRunTest, AMemberIsAwaySinceTheLoss) {
+  const RunState state = Continue();
+  for (const Member& member : state.members()) {
+    EXPECT_EQ(member.record.state(), v1::ISLAND_STATE_LOST);
+    EXPECT_EQ(member.set_time, absl::FromUnixSeconds(2'000'000));
+  }
+}
+
+TEST_F(MirroredRunTest, AnIslandThatTookASlotSinceTheCutSkipsNoData) {
+  manifest_.mutable_point()->clear_local_positions();
+  for (const int64_t position : {50, 7}) {
+    manifest_.mutable_point()->add_local_positions(position);
+  }
+  manifest_.mutable_members(0)->set_local_position(2);  // Of another island.
+  manifest_.mutable_members(1)->set_local_position(9);
+  const RunState state = Continue();
+  EXPECT_EQ(state.members()[0].local_position, 2);
+  EXPECT_EQ(state.members()[1].local_position, 7);
+}
+
+TEST_F(MirroredRunTest, ARunThatIsLostAgainBeforeItsNextCheckpointJumpsAgain) {
+  const absl::Time now = absl::FromUnixSeconds(2'000'000);
+  const auto first = ContinueRun(manifest_, now);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const v1::Restore& reached = first->mirrored().restore();
+  const auto second = ContinueRun(
+      manifest_, now,
+      {.run_epoch = reached.run_epoch(), .commit_seq = reached.commit_seq()});
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->run_epoch(), first->run_epoch() + kEpochJump);
+  EXPECT_EQ(second->mirrored().restore().run_epoch(), second->run_epoch());
+  EXPECT_EQ(second->mirrored().restore().commit_seq(), 2 * kSeqJump);
+  EXPECT_EQ(second->mirrored().pin().mirror().run_epoch(), 1);
+  for (int slot = 0; slot < 2; ++slot) {
+    EXPECT_EQ(second->mirrored().members(slot).member().island_epoch(),
+              first->mirrored().members(slot).member().island_epoch() +
+                  kEpochJump);
+  }
+}
+
 TEST_F(MirroredRunTest, ASnapshotOfItLosesNothing) {
   const RunState state = Continue();
   RunState again;
@@ -166,6 +206,19 @@ TEST_F(MirroredRunTest, AManifestThatContradictsItselfIsRefused) {
                     INT64_MAX);
               }),
               HasSubstr("island_epoch"));
+  EXPECT_THAT(refused([](auto& m) {
+                m.mutable_members(1)->mutable_member()->set_island_id("i0");
+              }),
+              HasSubstr("two members i0"));
+  EXPECT_THAT(refused([](auto& m) {
+                m.mutable_point()->set_fragment_token_count(-1);
+              }),
+              HasSubstr("token count"));
+  EXPECT_THAT(refused([](auto& m) {
+                m.mutable_point()->add_data_positions()->set_position(
+                    INT64_MAX);
+              }),
+              HasSubstr("data position"));
   refused([](auto& m) { m.set_run_id("../run"); });
   refused([](auto& m) {
     m.mutable_spec()->mutable_layout()->set_fragment_count(1 << 30);
