@@ -614,17 +614,17 @@ class InitTest(cluster_module.IntegrationTest):
         self.assertIn("init", self.run_it("--help", check=OK).stdout)
 
     def test_the_secret_is_written_once_and_printed_later(self):
-        directory, secret = self.path("c"), self.path("log.secret")
+        directory, secret = self.path("with-secret"), self.path("log.secret")
         self.init(directory, "--secret-file", secret)
         self.assertEqual(stat.S_IMODE(os.stat(secret).st_mode), 0o600)
         with open(secret, encoding="ascii") as file:
             text = file.read()
         self.assertRegex(text, "^[0-9a-f]{32}\n$")
         # It may be of a log that is lost.
-        said = self.init(self.path("d"), "--secret-file", secret,
+        said = self.init(self.path("another"), "--secret-file", secret,
                          check=CONFLICT).stderr
         self.assertIn("atoll-coordinator restore", said)
-        self.assertFalse(os.path.exists(self.path("d")))
+        self.assertFalse(os.path.exists(self.path("another")))
 
         self.cluster.start_coordinator(data_dir=directory)
 

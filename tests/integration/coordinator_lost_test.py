@@ -176,7 +176,7 @@ class StrictLostTest(cluster_module.IntegrationTest):
         pids = self.pids()
         lose(cluster)
         # It asks for a decision, and changes nothing before.
-        told = restore(cluster, mirror_url(cluster), check=2)
+        told = restore(cluster, mirror_url(cluster), check=4)
         self.assertIn("--without-secret", told)
         self.assertFalse(os.path.exists(data_dir(cluster)))
         told = restore(cluster, mirror_url(cluster), secret)
