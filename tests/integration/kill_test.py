@@ -298,7 +298,8 @@ class SpecialKillTest(cluster_module.IntegrationTest):
     def know(self):
         cluster = self.cluster
         mirror.use(cluster)
-        # The first object is that of the start, the second has a server.
+        # The first object has the starts of init and of now, the second has a
+        # server.
         cluster.start_coordinator(failpoint=self.name + "@2")
         cluster.start_servers(2)
         self.revive()
@@ -307,7 +308,7 @@ class SpecialKillTest(cluster_module.IntegrationTest):
             found = mirror.cluster_object(cluster) or {}
             return (len(found.get("servers", [])), len(found.get("starts", [])))
 
-        wait.until("the mirror knows all", lambda: known() == (2, 2) or None)
+        wait.until("the mirror knows all", lambda: known() == (2, 3) or None)
         wait.until("the two newest objects stay",
                    lambda: len(mirror.cluster_objects(cluster)) == 2 or None)
 
