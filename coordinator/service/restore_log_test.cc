@@ -181,14 +181,16 @@ class RestoreLogTest : public testing::Test {
   // Replays a store as a start does.
   static std::unique_ptr<Coordinator> Recover(const Store& store) {
     auto coordinator = std::make_unique<Coordinator>(CoordinatorOptions());
-    for (const std::string& id : *store.ListLogs()) {
+    const auto ids = store.ListLogs();
+    for (const std::string& id : *ids) {
       const auto snapshot = *store.ReadSnapshot(id);
       int64_t revision = 0;
       if (snapshot.has_value()) {
         revision = snapshot->revision();
         EXPECT_TRUE(coordinator->Restore({id, *snapshot}).ok());
       }
-      for (const auto& record : *store.Scan(id, revision, 10000)) {
+      const auto records = store.Scan(id, revision, 10000);
+      for (const auto& record : *records) {
         const absl::Status status = coordinator->Replay({id, record});
         EXPECT_TRUE(status.ok()) << status;
       }
