@@ -32,6 +32,8 @@ using mirror::MirroredCheckpoint;
 using storage::v1::MirrorManifest;
 
 constexpr size_t kNamedMax = 8;
+// Looks at a mirror that changes.
+constexpr int kLooksMax = 8;
 // AdoptRunRequest.manifest.
 constexpr size_t kManifestBytesMax = 3 << 20;
 
@@ -89,9 +91,9 @@ absl::StatusOr<std::optional<v1::Run>> FindInCluster(
   return state->run();
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> FindToAdopt(
+// As FindToAdopt, in one look. A checkpoint that its run removes meanwhile is
+// passed over.
+absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> LookOnce(
     ObjectStore& store, const AdoptOptions& options) {
   MirrorChoice choice;
   choice.run = options.run_uid.empty() ? options.run_id : options.run_uid;
@@ -148,6 +150,23 @@ absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> FindToAdopt(
           ? "Name a suspect one with --from."
           : absl::StrCat("`atoll checkpoint list ", options.url,
                          "` shows what the mirror has."));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> FindToAdopt(
+    ObjectStore& store, const AdoptOptions& options) {
+  std::vector<CheckpointPlace> seen;
+  for (int look = 0;; ++look) {
+    auto found = LookOnce(store, options);
+    if (!HasReason(found.status(), "NO_CHECKPOINT") || look == kLooksMax) {
+      return found;
+    }
+    // A run that lives may have put its newest one in the place of all.
+    auto places = mirror::ListCheckpoints(store);
+    if (!places.ok() || *places == seen) return found;
+    seen = *std::move(places);
+  }
 }
 
 absl::StatusOr<AdoptedRun> AdoptRun(Context& context,
