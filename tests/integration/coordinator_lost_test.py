@@ -261,6 +261,7 @@ class ToyLostTest(cluster_module.IntegrationTest):
                 self.assertFalse(
                     os.path.exists(data_dir(cluster) + ".restoring"))
         cluster.restart("coordinator")
+        cluster.retry(cluster.runs.GetRun, run_id="run")
         members = [cluster.join("run", "python-%d" % i) for i in range(2)]
         for member in members:
             self.assertGreater(member.epoch, 1000)
