@@ -25,7 +25,7 @@ TEST(StatusTest, WaitsForGrpcToHaveRoom) {
   const auto is_away = [](const absl::Status& status) {
     return IsAway(FromGrpc(ToGrpc(status)));
   };
-  // What a server without memory or threads for a call answers.
+  // A server without memory or threads for a call answers with this.
   EXPECT_TRUE(is_away(absl::ResourceExhaustedError("")));
   EXPECT_TRUE(is_away(absl::ResourceExhaustedError("No thread available")));
   // Waiting makes no message smaller.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/layout/weight_unit.h"
 #include "base/mirror/mirror_manifest.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -18,6 +19,7 @@
 #include "cli/flags/data_cache_flags.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
+#include "cli/units/units.h"
 
 namespace atl::cli {
 namespace {
@@ -170,6 +172,16 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenMirror(const Context& context,
 
 std::string FormatPlace(const CheckpointPlace& place) {
   return absl::StrCat(place.run_epoch, "/", place.commit_seq);
+}
+
+int64_t TokenCount(const storage::v1::MirrorManifest& manifest) {
+  return manifest.point().fragment_token_count() /
+         std::max(1, manifest.pin().cut_size());
+}
+
+std::string DescribeTokens(const storage::v1::MirrorManifest& manifest) {
+  return absl::StrCat(FormatCount(TokenCount(manifest)), " ",
+                      WeightUnitName(manifest.spec().weight_unit()));
 }
 
 bool IsDamage(const absl::Status& status) {

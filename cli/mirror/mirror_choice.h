@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "atoll/storage/v1/mirror_manifest.pb.h"
 #include "base/flags/flags.h"
 #include "base/mirror/mirror_names.h"
 #include "base/mirror/mirrored_checkpoint.h"
@@ -42,6 +43,11 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenMirror(const Context& context,
 
 // "EPOCH/COMMIT", the value of --checkpoint.
 std::string FormatPlace(const mirror::CheckpointPlace& place);
+
+// The tokens, or other units of weight, that the checkpoint was trained on, and
+// "1,234 tokens".
+int64_t TokenCount(const storage::v1::MirrorManifest& manifest);
+std::string DescribeTokens(const storage::v1::MirrorManifest& manifest);
 
 // The place, and the checkpoint or why it cannot be used.
 struct FoundCheckpoint {

@@ -11,12 +11,12 @@
 #include "base/time/proto_time.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/run_machine.h"
+#include "coordinator/core/state/mirrored_run.h"
 
 namespace atl::coordinator {
 namespace {
 
 constexpr size_t kErrorBytesMax = 512;
-constexpr int32_t kManifestFormat = 1;
 
 // The shard's copy of the checkpoint; null: the mirror does not have all of it.
 const v1::ShardCheckpoint* FindCopy(const ObservedShard& shard,

@@ -364,11 +364,11 @@ UNITS = {
         "replay": "//base/layout //base/status //cli/commands/run:checkpoints //cli/flags:compute_flags //cli/flags:server_wait //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/units //cli:interrupt //proto:run_service_grpc //proto:training_state_service_grpc //server/client:kept_client //server/client:parameter_client //server/replay :commands_header @nlohmann_json",
     },
     "cli/commands/checkpoint": {
-        "checkpoint_commands": "//base/flags //base/layout //base/layout:weight_unit //base/mirror:mirror_manifest //base/status //base/time:proto_time //cli/commands/run:export_target //cli/mirror:mirror_choice //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli:context //cli:interrupt //worker/api:model_files @nlohmann_json",
+        "checkpoint_commands": "//base/flags //base/layout //base/mirror:mirror_manifest //base/status //base/time:proto_time //cli/commands/run:export_target //cli/mirror:mirror_choice //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli:context //cli:interrupt //worker/api:model_files @nlohmann_json",
         "checkpoint_commands_test": "//base/io //base/layout //base/layout:external_model //base/mirror/testing:small_checkpoint //base/mirror:mirror_manifest //base/object_store:file_store //base/random_id //cli/output //worker/api:model_files :checkpoint_commands @nlohmann_json",
     },
     "cli/commands/run": {
-        "adopt_run": "//base/layout:weight_unit //base/mirror:mirror_manifest //base/mirror:mirrored_checkpoint //base/object_store //base/status //base/status:refusal //base/time:proto_time //cli/mirror:mirror_choice //cli/output //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/units //cli:context //coordinator/client //proto:run_proto //proto:run_service_grpc //proto:training_state_service_grpc :restore_run @nlohmann_json",
+        "adopt_run": "//base/mirror:mirror_manifest //base/mirror:mirrored_checkpoint //base/object_store //base/status //base/status:refusal //base/time:proto_time //cli/mirror:mirror_choice //cli/output //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/units //cli:context //coordinator/client //proto:run_proto //proto:run_service_grpc //proto:training_state_service_grpc :restore_run @nlohmann_json",
         "adopt_run_test": "//base/io //base/layout //base/mirror/testing:small_checkpoint //base/mirror:mirror_manifest //base/object_store:file_store //base/object_store:object_url //base/random_id //cli/output:error :adopt_run @nlohmann_json",
         "checkpoints": "//base/status //cli/output:error //coordinator/client //proto:training_state_service_grpc //proto:training_state_service_proto",
         "export_run": "//base/layout //base/status //cli/flags:server_wait //cli:context //coordinator/client //proto:run_service_grpc //server/client:parameter_client //worker/api:model_files :checkpoints :export_target @nlohmann_json",
@@ -450,7 +450,7 @@ UNITS = {
         "resources_test": ":resources @nlohmann_json",
     },
     "cli/mirror": {
-        "mirror_choice": "//base/flags //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:mirrored_checkpoint //base/object_store //base/status //base/time:proto_time //cli/doctor:machine_facts //cli/flags:data_cache_flags //cli/output //cli/output:error //cli/output:table //cli:context @nlohmann_json",
+        "mirror_choice": "//base/flags //base/layout:weight_unit //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:mirrored_checkpoint //base/object_store //base/status //base/time:proto_time //cli/doctor:machine_facts //cli/flags:data_cache_flags //cli/output //cli/output:error //cli/output:table //cli/units //cli:context //proto:mirror_manifest_proto @nlohmann_json",
     },
     "cli/output": {
         "describe": "//base/codec //base/layout:external_model //base/layout:schedule //base/time:proto_time //proto:plan_proto //proto:run_proto //proto:training_state_service_proto :table @protobuf",

@@ -21,7 +21,7 @@ from harness import wait
 ISLANDS = ("island-0", "island-1", "island-2")
 JUMP = 1000  # Of the run_epoch.
 
-# What dies at each step of the new cluster, and where.
+# The program that dies at each step of the new cluster, and its failpoints.
 POINTS = [("coordinator", "coordinator.run"),
           ("coordinator", "coordinator.placement"),
           ("server-1", "server.run"),

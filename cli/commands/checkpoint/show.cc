@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/layout/digest.h"
-#include "base/layout/weight_unit.h"
 #include "base/mirror/mirror_manifest.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -22,10 +21,6 @@ namespace atl::cli {
 namespace {
 
 using storage::v1::MirrorManifest;
-
-int64_t TokenCount(const MirrorManifest& manifest) {
-  return manifest.point().fragment_token_count() / manifest.pin().cut_size();
-}
 
 Json VersionsJson(const MirrorManifest& manifest) {
   Json versions = Json::array();
@@ -140,8 +135,7 @@ absl::Status Show(Context& context, const MirrorChoice& choice) {
   fields.AddText("model", DescribeModel(spec));
   fields.AddText("versions", DescribeVersions(manifest));
   fields.AddText("trained on",
-                 absl::StrCat(FormatCount(TokenCount(manifest)), " ",
-                              WeightUnitName(spec.weight_unit())));
+                 DescribeTokens(manifest));
   fields.AddText("islands", DescribeMembers(manifest));
   fields.AddText(
       "parts",

@@ -12,13 +12,12 @@
 #include "absl/time/time.h"
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
-#include "base/layout/weight_unit.h"
 #include "base/mirror/mirror_manifest.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
-#include "cli/mirror/mirror_choice.h"
 #include "cli/commands/run/restore_run.h"
+#include "cli/mirror/mirror_choice.h"
 #include "cli/output/describe.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
@@ -42,16 +41,6 @@ bool IsNamed(const MirrorManifest& manifest, const std::string& from) {
   return from == pin.pin_id() ||
          from == absl::StrCat("commit:", pin.commit_seq() - 1) ||
          from == FormatPlace(mirror::GetPlace(manifest));
-}
-
-int64_t TokenCount(const MirrorManifest& manifest) {
-  return manifest.point().fragment_token_count() /
-         std::max(1, manifest.pin().cut_size());
-}
-
-std::string DescribeTokens(const MirrorManifest& manifest) {
-  return absl::StrCat(FormatCount(TokenCount(manifest)), " ",
-                      WeightUnitName(manifest.spec().weight_unit()));
 }
 
 // "round-40: the state after commit 40, of 2026-11-28T04:05:06Z".
@@ -239,10 +228,7 @@ absl::StatusOr<AdoptedRun> AdoptRun(Context& context,
   progress.Clear();
   RETURN_IF_ERROR(after.status());
   adopted.run = after->run();
-  const bool goes_on = adopted.run.state() == v1::RUN_STATE_ACTIVE ||
-                       adopted.run.state() == v1::RUN_STATE_COMPLETED;
-  adopted.next_command = absl::StrCat(
-      "atoll run ", goes_on ? "watch " : "show ", options.run_id);
+  adopted.next_command = NextCommand(adopted.run);
   return adopted;
 }
 

@@ -142,6 +142,13 @@ absl::StatusOr<v1::RestoreRunResponse> RestoreWithin(
 
 }  // namespace
 
+std::string NextCommand(const v1::Run& run) {
+  const bool goes_on = run.state() == v1::RUN_STATE_ACTIVE ||
+                       run.state() == v1::RUN_STATE_COMPLETED;
+  return absl::StrCat("atoll run ", goes_on ? "watch " : "show ",
+                      run.run_id());
+}
+
 absl::Status ConfirmRestore(Context& context, const std::string& run_id,
                             bool yes, const std::stop_token& stop) {
   if (yes) return absl::OkStatus();
@@ -253,10 +260,7 @@ absl::StatusOr<RestoredRun> RestoreRun(Context& context,
   progress.Clear();
   RETURN_IF_ERROR(after.status());
   restored.run = after->run();
-  const bool goes_on = restored.run.state() == v1::RUN_STATE_ACTIVE ||
-                       restored.run.state() == v1::RUN_STATE_COMPLETED;
-  restored.next_command = absl::StrCat(
-      "atoll run ", goes_on ? "watch " : "show ", options.run_id);
+  restored.next_command = NextCommand(restored.run);
   return restored;
 }
 

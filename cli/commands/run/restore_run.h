@@ -47,6 +47,9 @@ absl::StatusOr<RestoredRun> RestoreRun(Context& context,
                                        Progress& progress,
                                        const std::stop_token& stop);
 
+// The command that shows how a restored run continues.
+std::string NextCommand(const v1::Run& run);
+
 // Asks the user to type "yes", unless `yes`.
 //
 // CANCELLED: the answer was another, or `stop`. A usage error: there is no

@@ -13,8 +13,6 @@
 namespace atl::coordinator {
 namespace {
 
-constexpr int32_t kManifestFormat = 1;
-
 absl::Status Refuse(absl::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat("the checkpoint's manifest cannot continue a run: ", what));

@@ -12,6 +12,9 @@
 
 namespace atl::coordinator {
 
+// MirrorManifest.format.
+inline constexpr int32_t kManifestFormat = 1;
+
 // Lost records may have gone further than a copy of them says. Numbers that
 // never repeat continue so far above the copy's that no lost record had them.
 inline constexpr int64_t kEpochJump = 1000;

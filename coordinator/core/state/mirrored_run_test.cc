@@ -93,7 +93,7 @@ TEST_F(MirroredRunTest, ItIsTheStateThatARestoreGives) {
             restored.restores().back().cut_commit_seq());
   EXPECT_TRUE(state.just_restored());
   EXPECT_TRUE(state.started());
-  // What jumps.
+  // These numbers jump.
   EXPECT_EQ(restored.run_epoch(), 2);
   EXPECT_EQ(state.run_epoch(), 1 + kEpochJump);
   EXPECT_EQ(state.commit_seq(), kSeqJump);

@@ -107,8 +107,7 @@ struct ObservedMember {
   absl::Duration idle_duration;
   absl::Time idle_since = absl::InfiniteFuture();
   // A join sends a plan to every other island. An island that is restarted in
-  // a loop of two seconds still gets in.
-  // Ten at once.
+  // a loop of two seconds still gets in. Ten at once.
   TokenBucket joins = {0.5, absl::Seconds(18)};
   // ReportReady and ReportProgress, 64 at once. An island reports once a second.
   TokenBucket reports = {8, absl::Seconds(63) / 8};

@@ -41,7 +41,7 @@ struct LoadOptions {
   absl::Duration patience = absl::Minutes(10);  // For one round.
 };
 
-// What happened in a span of time.
+// The counts of a span of time.
 struct Measures {
   double wall_s = 0;
   double coordinator_cpu_s = 0;
