@@ -250,6 +250,8 @@ constexpr Name kNames[] = {
     {kDataByFile, "data by URL"},
     {kWeightUnits, "weights by samples or steps"},
     {kTensorBuffer, "tensors of class buffer"},
+    {kReportingHeartbeat, "heartbeats that report"},
+    {kPlansOfChangedRuns, "plans of changed runs"},
     {kUnknown, "a value or field of the run's spec that is newer than this "
                "program"},
 };
@@ -258,7 +260,8 @@ constexpr Name kNames[] = {
 
 uint64_t ProgramFeatures() {
   return kBaseFeatures | kRunUid | kLogPosition | kDataExternal | kDataByFile |
-         kWeightUnits | kTensorBuffer;
+         kWeightUnits | kTensorBuffer | kReportingHeartbeat |
+         kPlansOfChangedRuns;
 }
 
 uint64_t PeerFeatures(uint64_t sent) {

@@ -82,6 +82,13 @@ inline constexpr uint64_t kWeightUnits = uint64_t{1} << 37;
 // Tensors of the class buffer.
 inline constexpr uint64_t kTensorBuffer = uint64_t{1} << 38;
 
+// How messages are said; no spec requires these.
+// A coordinator takes progress, acknowledged outcomes and the phase in
+// HeartbeatRequest, and its answer tells the next interval.
+inline constexpr uint64_t kReportingHeartbeat = uint64_t{1} << 39;
+// A server takes plans without the runs that have not changed.
+inline constexpr uint64_t kPlansOfChangedRuns = uint64_t{1} << 40;
+
 // No program has it: the spec has a value or a field that this program does
 // not know.
 inline constexpr uint64_t kUnknown = uint64_t{1} << 63;
