@@ -377,7 +377,8 @@ TEST_F(RestoreLogTest, ALogThatIsLostAgainJumpsAgain) {
   Restore(spec);
   const auto store = *RocksDbStore::Open(Dir("new"));
   EXPECT_EQ(store->index(), 2 * kJump);
-  const RunState& state = Recover(*store)->runs().at("run")->state();
+  const std::unique_ptr<Coordinator> coordinator = Recover(*store);
+  const RunState& state = coordinator->runs().at("run")->state();
   EXPECT_EQ(state.run_epoch(), 2001);
   EXPECT_EQ(state.commit_seq(), 2 * kJump);
 }
