@@ -561,6 +561,7 @@ UNITS = {
         "run_machine_test": "//base/status:refusal //coordinator/core/outputs:plans //coordinator/core/rounds:contributions //coordinator/core/spec:validate_spec //coordinator/core/testing:run_simulation_fixture :run_machine :run_queries",
         "run_queries": "//base/layout //base/layout:schedule //base/status //base/status:refusal //base/time:proto_time //coordinator/core/outputs:history //coordinator/core/outputs:island_warning //coordinator/core/outputs:plans //coordinator/core/rounds:contributions //coordinator/core/rounds:measured_speeds //coordinator/core/rounds:sit_out //proto:enrolment_proto //proto:training_state_service_proto :run_machine",
         "run_random_test": "//base/layout:schedule //coordinator/core/testing:run_simulation",
+        "run_record_test": "//coordinator/core/testing:run_simulation_fixture //proto:island_service_proto",
         "slot_reuse": "//coordinator/core/outputs:plans //coordinator/core/rounds:contributions //coordinator/core/state:observations //coordinator/core/state:run_state",
         "slot_reuse_test": "//coordinator/core/spec:validate_spec //coordinator/core/testing:run_simulation_fixture :slot_reuse",
         "superseding_log": "//base/codec:sha256 //base/status //base/time:proto_time //coordinator/core/outputs:batch //coordinator/core/rounds //coordinator/core/state:mirrored_run //coordinator/core/state:run_state //proto:cluster_object_proto //proto:coordinator_records_proto //proto:mirror_manifest_proto :coordinator",

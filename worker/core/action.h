@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -123,6 +124,25 @@ struct AppliedAnswer {
   int64_t version = 0;
   bool adopt = false;
   friend bool operator==(const AppliedAnswer&, const AppliedAnswer&) = default;
+};
+
+// Training losses of steps, nats a token. A trainer tells the mean of the steps
+// that it takes at once: it counts for each of them.
+struct LossSum {
+  double sum = 0;
+  int64_t step_count = 0;  // Steps with a loss.
+
+  void Add(std::optional<double> mean, int64_t count) {
+    if (!mean.has_value() || count < 1) return;
+    sum += *mean * static_cast<double>(count);
+    step_count += count;
+  }
+  // nullopt: no step has a loss.
+  std::optional<double> mean() const {
+    if (step_count == 0) return std::nullopt;
+    return sum / static_cast<double>(step_count);
+  }
+  friend bool operator==(const LossSum&, const LossSum&) = default;
 };
 
 // One fragment's local parameters in a streaming run's local checkpoint.

@@ -508,20 +508,17 @@ absl::Status IslandRunner::DoTogether(Lane lane, Action& action) {
         link_->ForgetSteps();
       }
       break;
-    case ActionKind::kBeginRound:
-      loss_sum_ = 0;
-      loss_count_ = 0;
-      {
-        MutexLock lock(&mutex_);
-        phases_.Began();
-      }
+    case ActionKind::kBeginRound: {
+      MutexLock lock(&mutex_);
+      phases_.Began();
       break;
+    }
     case ActionKind::kTrain:
       action.done_step_count = result.step.step_count;
       Trained(action, result);
       break;
     case ActionKind::kContribute:
-      Contributed(action);
+      Contributed(action, result);
       if (action.in_background) break;
       [[fallthrough]];
     case ActionKind::kSave: {
@@ -578,11 +575,7 @@ void IslandRunner::Trained(const Action& action, const PartResult& result) {
   tokens_a_step_ = step.token_count / step.step_count;
   progress_.loss = step.loss;
   progress_.gradient_norm = step.gradient_norm;
-  if (step.loss.has_value()) {
-    loss_sum_ += *step.loss;
-    ++loss_count_;
-    link_->AddLoss(*step.loss);
-  }
+  if (step.loss.has_value()) link_->AddLoss(*step.loss);
   link_->AddMetrics(step.metrics, step.token_count);
 }
 
@@ -617,17 +610,15 @@ SaveHeader IslandRunner::DescribeSave(const Action& action) const {
   return header;
 }
 
-void IslandRunner::Contributed(const Action& action) {
+void IslandRunner::Contributed(const Action& action,
+                               const PartResult& result) {
   LOG(INFO) << "contribution " << action.seq << ": " << action.step_count
             << " steps, "
-            << (loss_count_ > 0
-                    ? absl::StrCat("training loss ", loss_sum_ / loss_count_,
-                                   ", ")
+            << (result.loss.has_value()
+                    ? absl::StrCat("training loss ", *result.loss, ", ")
                     : "")
             << static_cast<int64_t>(progress_.tokens_per_second)
             << " tokens/s";
-  loss_sum_ = 0;
-  loss_count_ = 0;
   MutexLock lock(&mutex_);
   contributions_.Made(action.seq, action.step_count * tokens_a_step_,
                       loop_.plan().cut_size());

@@ -102,7 +102,7 @@ class IslandRunner {
   void UpdateMetrics(const Action& action);
   void Paused(const Action& action, absl::Duration span);
   SaveHeader DescribeSave(const Action& action) const;
-  void Contributed(const Action& action);
+  void Contributed(const Action& action, const PartResult& result);
   void Evaluated(const Action& action, const absl::Status& status,
                  const PartResult& result);
   absl::Status DoTransfer(Lane lane, const PartCommand& command,
@@ -161,8 +161,6 @@ class IslandRunner {
   std::string hindrance_;  // Why it does not train; empty: it does.
   std::string index_digest_;  // TrainerTrain.index_digest.
   std::string warning_;       // The newest plan's, for the log.
-  double loss_sum_ = 0;  // Since the last contribution, for the log.
-  int64_t loss_count_ = 0;
   int64_t reset_run_epoch_ = 0;  // The run_epoch of the last optimizer reset.
   StepSpeed step_speed_;
   int64_t tokens_a_step_ = 0;          // The newest step's.
