@@ -75,6 +75,9 @@ std::string DescribeIsland(const v1::Island& island) {
     fields.AddText("refused",
                    DescribeSittingOut(sitting, sitting.until_commit_seq()));
   }
+  if (island.has_leave()) {
+    fields.AddText("left", DescribeLeave(island.leave()));
+  }
   fields.Add("bytes up", FormatBytes(progress.sent_bytes()));
   fields.Add("bytes down", FormatBytes(progress.received_bytes()));
   fields.Add("last heard",

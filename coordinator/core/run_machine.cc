@@ -32,6 +32,8 @@ namespace {
 // So an unreported contribution of its earlier life keeps its key.
 constexpr int64_t kSeqGapMin = 16;
 constexpr size_t kHindranceBytesMax = 256;
+// Longest kept IslandLeave.reason.
+constexpr size_t kLeaveReasonBytesMax = 256;
 // Longest kept Evaluation.failure.
 constexpr size_t kFailureBytesMax = 256;
 
@@ -546,6 +548,7 @@ absl::Status RunMachine::Take(const event::Progress& progress,
 
 absl::Status RunMachine::Take(const event::Leave& leave, RunAnswer& answer) {
   const IslandCredentials& island = leave.island;
+  RETURN_IF_ERROR(CheckLeave(leave.request));
   // Has no rate: each needs a join before, and an island that leaves does not
   // ask again.
   const absl::Status status = CheckIsland(island);
@@ -554,8 +557,15 @@ absl::Status RunMachine::Take(const event::Leave& leave, RunAnswer& answer) {
   if (state_.ended()) return absl::OkStatus();
   storage::v1::MemberSet member = state_.FindMember(island.island_id)->record;
   member.set_state(v1::ISLAND_STATE_LEFT);
+  v1::IslandLeave& told = *member.mutable_leave();
+  told.set_reason(
+      std::string(CutUtf8(leave.request.reason(), kLeaveReasonBytesMax)));
+  told.set_step(leave.request.step());
+  if (leave.request.has_loss()) told.set_loss(leave.request.loss());
+  reasons_.push_back(absl::StrCat("island ", island.island_id, " left",
+                                  told.reason().empty() ? "" : ": ",
+                                  told.reason()));
   EmitMember(std::move(member));
-  reasons_.push_back(absl::StrCat("island ", island.island_id, " left"));
   Advance();
   return absl::OkStatus();
 }
@@ -689,6 +699,7 @@ void RunMachine::EmitAll(Decision decision) {
 
 void RunMachine::EmitMember(storage::v1::MemberSet member) {
   const int32_t slot = member.slot();
+  if (member.state() != v1::ISLAND_STATE_LEFT) member.clear_leave();
   storage::v1::Record record;
   *record.mutable_member_set() = std::move(member);
   Emit(std::move(record));

@@ -391,6 +391,9 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
     island.set_slot(member.record.slot());
     island.set_island_epoch(member.record.island_epoch());
     island.set_state(member.record.state());
+    if (member.record.has_leave()) {
+      *island.mutable_leave() = member.record.leave();
+    }
     *island.mutable_capabilities() = member.record.capabilities();
     if (observed.progress.has_value()) {
       *island.mutable_progress() = *observed.progress;

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "atoll/v1/island_service.pb.h"
+#include "coordinator/core/outputs/run_events.h"
+#include "coordinator/core/run_queries.h"
 #include "coordinator/core/testing/run_simulation_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -14,6 +16,7 @@ namespace atl::coordinator {
 namespace {
 
 using testing::HasSubstr;
+using testing::StartsWith;
 
 class RunRecordTest : public RunSimulationTest {
  protected:
@@ -102,6 +105,49 @@ TEST_F(RunRecordTest, ALossThatIsNoLossIsRefused) {
     }
     EXPECT_TRUE(is_told);
   }
+}
+
+TEST_F(RunRecordTest, ALeaveIsKeptWithWhatItTold) {
+  Start(SimpleSpec());
+  v1::LeaveRequest request;
+  request.set_reason("stop requested" + std::string(300, '.'));
+  request.set_step(12);
+  request.set_loss(2.5);
+  ASSERT_TRUE(run_->machine()
+                  .Step(event::Leave{run_->Credentials("i0"), request},
+                        run_->now())
+                  .ok());
+  run_->Flush();
+  run_->Restart();
+  const storage::v1::MemberSet& left = run_->state().members()[0].record;
+  EXPECT_EQ(left.state(), v1::ISLAND_STATE_LEFT);
+  EXPECT_THAT(left.leave().reason(), StartsWith("stop requested."));
+  EXPECT_EQ(left.leave().reason().size(), 256);
+  EXPECT_EQ(left.leave().step(), 12);
+  EXPECT_EQ(left.leave().loss(), 2.5);
+  const auto islands = BuildIslands(run_->machine(), {});
+  ASSERT_TRUE(islands.ok());
+  EXPECT_EQ(islands->islands(0).leave().step(), 12);
+  EXPECT_FALSE(islands->islands(1).has_leave());
+  const auto told = ToEvent(run_->log().back(), {});
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(told->island_changed().leave().step(), 12);
+  // It comes back.
+  ASSERT_TRUE(run_->Join("i0").ok());
+  EXPECT_FALSE(run_->state().members()[0].record.has_leave());
+  run_->CheckLog();
+}
+
+TEST_F(RunRecordTest, ALeaveWithALossThatIsNoNumberIsRefused) {
+  Start(SimpleSpec());
+  v1::LeaveRequest request;
+  request.set_loss(std::numeric_limits<double>::quiet_NaN());
+  const absl::Status status =
+      run_->machine()
+          .Step(event::Leave{run_->Credentials("i0"), request}, run_->now())
+          .status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_TRUE(run_->state().members()[0].ready());
 }
 
 }  // namespace

@@ -423,7 +423,7 @@ void ControlLink::Flush(absl::Duration timeout) {
   }
 }
 
-absl::Status ControlLink::Leave(absl::string_view reason) {
+absl::Status ControlLink::Leave(const v1::LeaveRequest& leave) {
   failpoint::Hit("island.leave.before");
   // No thread may take the membership's end for a lost lease and join again.
   control_thread_.request_stop();
@@ -433,7 +433,7 @@ absl::Status ControlLink::Leave(absl::string_view reason) {
     stopping_ = true;
     changed_.SignalAll();
   }
-  return client_.Leave(reason);
+  return client_.Leave(leave);
 }
 
 bool ControlLink::Sleep(absl::Duration duration, std::stop_token stop) {

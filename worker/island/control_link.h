@@ -88,7 +88,7 @@ class ControlLink {
   // Reports the rest, for at most `timeout`.
   void Flush(absl::Duration timeout);
   // Best effort.
-  absl::Status Leave(absl::string_view reason);
+  absl::Status Leave(const v1::LeaveRequest& leave);
 
   // Returns the latencies of the heartbeats that were answered.
   LatencyHistogram heartbeat_latency() const;

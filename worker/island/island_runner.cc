@@ -214,7 +214,7 @@ void IslandRunner::GiveUpPlace(const absl::Status& why) {
     return;
   }
   LOG(WARNING) << "leaves the run: its trainer has not used the place";
-  links_.coordinator->Leave(kNoTrainer).IgnoreError();  // The lease ends.
+  links_.coordinator->Leave(MakeLeave(kNoTrainer)).IgnoreError();  // The lease ends.
 }
 
 v1::JoinRequest IslandRunner::MakeJoinRequest() const {
@@ -327,7 +327,8 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
           spec_.schedule().timing() != v1::TIMING_STRICT) {
         LOG(WARNING) << "no trainer: leaves the run until one comes";
         link_->Flush(kFlushMax);  // It may tell of a failed evaluation.
-        link_->Leave(kNoTrainer).IgnoreError();  // The lease ends by itself.
+        // Else the lease ends by itself.
+        link_->Leave(MakeLeave(kNoTrainer)).IgnoreError();
       }
       link_.reset();
       return part_->lost();
@@ -452,7 +453,7 @@ void IslandRunner::Do(Action action, int64_t seen) {
       break;
     case ActionKind::kLeave:
       link_->Flush(kFlushMax);
-      status = link_->Leave(action.reason);
+      status = link_->Leave(MakeLeave(action.reason));
       break;
     case ActionKind::kFinish:
       return;
@@ -652,6 +653,14 @@ void IslandRunner::Evaluated(const Action& action, const absl::Status& status,
   link_->AddEvaluation(evaluation);
   progress_.evaluation = evaluation;
   failpoint::Hit("island.evaluated.after");
+}
+
+v1::LeaveRequest IslandRunner::MakeLeave(const std::string& reason) const {
+  v1::LeaveRequest leave;
+  leave.set_reason(reason);
+  leave.set_step(progress_.step);
+  if (progress_.loss.has_value()) leave.set_loss(*progress_.loss);
+  return leave;
 }
 
 // Adds the remedy to an error of IsOfOtherRun.

@@ -106,6 +106,9 @@ std::optional<v1::RunEvent> ToEvent(
       changed.set_slot(record.member_set().slot());
       changed.set_island_epoch(record.member_set().island_epoch());
       changed.set_state(record.member_set().state());
+      if (record.member_set().has_leave()) {
+        *changed.mutable_leave() = record.member_set().leave();
+      }
       return event;
     }
     case storage::v1::Record::kRoundOpened:

@@ -182,4 +182,16 @@ absl::Status CheckProgress(const v1::ReportProgressRequest& request) {
   return InvalidFields(violations);
 }
 
+absl::Status CheckLeave(const v1::LeaveRequest& request) {
+  std::vector<FieldViolation> violations;
+  if (request.step() < 0 || request.step() > kProgressCountMax) {
+    violations.push_back({"step", "must be at least 0 and at most 2^52"});
+  }
+  if (!std::isfinite(request.loss())) {
+    violations.push_back({"loss", "must be finite, or not set"});
+  }
+  if (violations.empty()) return absl::OkStatus();
+  return InvalidFields(violations);
+}
+
 }  // namespace atl::coordinator

@@ -26,4 +26,8 @@ inline constexpr absl::Duration kPhaseMax = absl::Hours(24 * 366);
 // 1970 and 9999, or lasts longer than kPhaseMax.
 absl::Status CheckProgress(const v1::ReportProgressRequest& request);
 
+// INVALID_ARGUMENT: the step is negative or above kProgressCountMax, or the loss
+// is not finite.
+absl::Status CheckLeave(const v1::LeaveRequest& request);
+
 }  // namespace atl::coordinator
