@@ -403,6 +403,7 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
     }
     island.set_merged_count(member.merged_count);
     island.set_unmerged_count(member.unmerged_count);
+    *island.mutable_totals() = member.totals;
     island.set_steps_per_second(MeasuredSpeed(observed));
     if (member.refused_count > 0) {
       *island.mutable_sitting_out() = ToSittingOut(member);

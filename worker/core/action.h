@@ -79,7 +79,8 @@ struct Action {
 
   int64_t step = 0;             // kTrain: step of the learning-rate schedule.
   int64_t step_count_max = 1;   // kTrain: until another action may be due.
-  int64_t done_step_count = 1;  // kTrain, for OnDone(): the steps taken.
+  int64_t done_step_count = 1;  // kTrain, for OnDone(): the steps taken,
+  int64_t done_token_count = 0;  // and their tokens.
   int32_t data_shard = 0;       // kTrain, kContribute.
   int64_t data_position = 0;    // kTrain: first window; kContribute: next.
 
@@ -162,6 +163,8 @@ struct SaveSummary {
   int32_t slot = 0;
   int64_t seq = 0;
   std::vector<AnchoredFragment> contributions;
+  int64_t step_count = 0;   // Of the contributions; 0: not known.
+  int64_t token_count = 0;  // Of the first of them.
   int32_t data_shard = 0;
   int64_t data_position = 0;  // Next window after the synchronisation.
   // Which slot evaluates `evaluator_version`: index and count of the open

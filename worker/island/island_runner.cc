@@ -326,6 +326,7 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
       if (links_.make_island_trainer &&
           spec_.schedule().timing() != v1::TIMING_STRICT) {
         LOG(WARNING) << "no trainer: leaves the run until one comes";
+        SendUnpushed(/*leaves=*/true);
         link_->Flush(kFlushMax);  // It may tell of a failed evaluation.
         // Else the lease ends by itself.
         link_->Leave(MakeLeave(kNoTrainer)).IgnoreError();
@@ -516,6 +517,7 @@ absl::Status IslandRunner::DoTogether(Lane lane, Action& action) {
     }
     case ActionKind::kTrain:
       action.done_step_count = result.step.step_count;
+      action.done_token_count = result.step.token_count;
       Trained(action, result);
       break;
     case ActionKind::kContribute:

@@ -96,6 +96,8 @@ class IslandRunner {
   void TellOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellServers(const v1::IslandPlan& plan);
   void Trained(const Action& action, const PartResult& result);
+  // Hands unpushed work on; of an island that leaves, all that it has.
+  void SendUnpushed(bool leaves);
   // Hands the phases of ended synchronizations on; before the island's end,
   // those of all.
   void SendPhases(bool is_end);

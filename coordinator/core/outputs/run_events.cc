@@ -152,6 +152,7 @@ std::optional<v1::RunEvent> ToEvent(
     case storage::v1::Record::kRunPlaced:
     case storage::v1::Record::kRunStarted:
     case storage::v1::Record::kRoundJudged:
+    case storage::v1::Record::kWorkUnpushed:
     case storage::v1::Record::kCoordinatorStarted:
     case storage::v1::Record::kServerSet:
     case storage::v1::Record::kRunDeleted:
