@@ -476,8 +476,8 @@ bool Stream::Settle(const PlanView& view) {
         // The anchor stays; the local values start from it again.
         decided_against = true;
         OnReset();
-        GiveUpSteps(f);
         track.flight.reset();
+        GiveUpSteps(f);
         track.local_version = -1;
       }
     }
