@@ -59,7 +59,7 @@ struct RunValues {
   v1::RunState state = v1::RUN_STATE_UNSPECIFIED;
   int64_t commit_count = 0;
   int64_t merged_token_count = 0;
-  v1::IslandTotals totals;  // Of all members.
+  v1::IslandTotals totals;  // The members' sums.
   // By v1::IslandState.
   std::array<int64_t, v1::IslandState_ARRAYSIZE> island_counts = {};
   int64_t min_quorum = 0;

@@ -163,8 +163,8 @@ struct SaveSummary {
   int32_t slot = 0;
   int64_t seq = 0;
   std::vector<AnchoredFragment> contributions;
-  int64_t step_count = 0;   // Of the contributions; 0: not known.
-  int64_t token_count = 0;  // Of the first of them.
+  int64_t step_count = 0;   // The first contribution's; 0: not known.
+  int64_t token_count = 0;  // The first contribution's.
   int32_t data_shard = 0;
   int64_t data_position = 0;  // Next window after the synchronisation.
   // Which slot evaluates `evaluator_version`: index and count of the open

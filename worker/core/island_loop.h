@@ -177,7 +177,7 @@ class IslandLoop {
   void SettleSync();
   void SettleRound();
   void SettleRecovery();
-  // What they have is unpushed work.
+  // These turn steps that no shard has into unpushed work.
   void GiveUpRound();
   void GiveUpSync();
   void GiveUpStream();

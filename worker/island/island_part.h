@@ -231,7 +231,7 @@ class IslandPart {
   std::vector<AnswerValues<std::vector<float>>> answers_;
   // Tokens since the previous contribution of each fragment, or the begin.
   std::vector<int64_t> token_counts_;
-  std::vector<LossSum> losses_;  // Of the same steps.
+  std::vector<LossSum> losses_;  // The losses of the same steps.
   // Runs in the save lane, or in the training lane before it writes the arrays.
   CopyOnce copy_;
 

@@ -113,7 +113,7 @@ class IslandRunner {
   void EndOthers(Lane lane, const absl::Status& status);
   bool lost() const;
   absl::StatusOr<IslandProgress> Finish(const Action& action);
-  // What it tells the coordinator when it leaves.
+  // Makes the Leave of this island, at its present step.
   v1::LeaveRequest MakeLeave(const std::string& reason) const;
   absl::Status Explain(const absl::Status& status) const;
   void Report(const Action& action);
