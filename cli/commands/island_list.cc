@@ -17,7 +17,7 @@ absl::Status ListIslands(Context& context, const std::string& run_id) {
   ASSIGN_OR_RETURN(auto client, context.MakeClient());
   Table table({"SLOT", "ISLAND", "STATE", ">STEP", ">STEPS/S", ">LOSS",
                ">MERGED", ">OTHER", "LAST HEARD"});
-  Fields refused;
+  Fields notes;
   Json islands = Json::array();
   v1::ListIslandsRequest request;
   request.set_run_id(run_id);
@@ -40,9 +40,12 @@ absl::Status ListIslands(Context& context, const std::string& run_id) {
            FormatTimestamp(FromProto(island.last_heard_time()))});
       if (island.has_sitting_out()) {
         const v1::SittingOut& sitting = island.sitting_out();
-        refused.AddText(
-            island.island_id(),
-            DescribeSittingOut(sitting, sitting.until_commit_seq()));
+        notes.AddText(island.island_id(),
+                      DescribeSittingOut(sitting, sitting.until_commit_seq()));
+      }
+      if (island.has_leave()) {
+        notes.AddText(island.island_id(),
+                      absl::StrCat("left: ", DescribeLeave(island.leave())));
       }
     }
     request.set_page_token(response.next_page_token());
@@ -51,7 +54,7 @@ absl::Status ListIslands(Context& context, const std::string& run_id) {
   context.output().PrintList("islands", islands,
                              table.empty()
                                  ? ""
-                                 : table.ToString() + refused.ToString());
+                                 : table.ToString() + notes.ToString());
   return absl::OkStatus();
 }
 
@@ -62,8 +65,9 @@ void AddIslandList(flags::Command& app, Context& context) {
       app.AddCommand("list", "List the islands of a run, lost ones too");
   command.Footer(
       "STEPS/S is what the coordinator measures, waits and exchange included.\n"
-      "OTHER counts contributions that were not merged. An island whose\n"
-      "contribution was refused has a line below. More: atoll island status.\n"
+      "OTHER counts contributions that were not merged. An island that has left,\n"
+      "or whose contribution was refused, has a line below. More: atoll island\n"
+      "status.\n"
       "Example:\n  atoll island list laptop");
   auto run_id = std::make_shared<std::string>();
   command.Add("run", *run_id, "Id of the run").Required();

@@ -70,10 +70,21 @@ std::string DescribeIsland(const v1::Island& island) {
   }
   fields.Add("merged", absl::StrCat(island.merged_count()));
   fields.Add("not merged", absl::StrCat(island.unmerged_count()));
+  const v1::IslandTotals& totals = island.totals();
+  fields.AddText("tokens",
+                 absl::StrCat(FormatCount(totals.merged_token_count()),
+                              " merged, ",
+                              FormatCount(totals.unmerged_token_count()),
+                              " not merged, ",
+                              FormatCount(totals.unpushed_token_count()),
+                              " never pushed"));
   if (island.has_sitting_out()) {
     const v1::SittingOut& sitting = island.sitting_out();
     fields.AddText("refused",
                    DescribeSittingOut(sitting, sitting.until_commit_seq()));
+  }
+  if (island.has_leave()) {
+    fields.AddText("left", DescribeLeave(island.leave()));
   }
   fields.Add("bytes up", FormatBytes(progress.sent_bytes()));
   fields.Add("bytes down", FormatBytes(progress.received_bytes()));

@@ -260,6 +260,16 @@ std::string DescribeSittingOut(const v1::SittingOut& sitting,
   return absl::StrCat(text, Because(sitting.reason()));
 }
 
+std::string DescribeLeave(const v1::IslandLeave& leave) {
+  return absl::StrCat(
+      leave.reason().empty() ? "it did not say why" : leave.reason(),
+      " (at step ", leave.step(),
+      leave.has_loss()
+          ? absl::StrCat(", training loss ", FormatLoss(leave.loss()))
+          : "",
+      ")");
+}
+
 std::string DescribeEvent(const v1::RunEvent& event,
                           const v1::ScheduleSpec& schedule) {
   std::string text;
@@ -272,8 +282,10 @@ std::string DescribeEvent(const v1::RunEvent& event,
     }
     case v1::RunEvent::kIslandChanged: {
       const v1::IslandChanged& change = event.island_changed();
-      text = absl::StrCat("island ", change.island_id(), " (slot ",
-                          change.slot(), ") ", EnumName(change.state()));
+      text = absl::StrCat(
+          "island ", change.island_id(), " (slot ", change.slot(), ") ",
+          EnumName(change.state()),
+          change.has_leave() ? Because(DescribeLeave(change.leave())) : "");
       break;
     }
     case v1::RunEvent::kRoundOpened: {

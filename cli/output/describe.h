@@ -77,6 +77,9 @@ std::string DescribeKept(const v1::Pin& pin);
 std::string DescribeSittingOut(const v1::SittingOut& sitting,
                                int64_t commit_seq);
 
+// Why an island left: "stop requested (at step 120, training loss 2.31)".
+std::string DescribeLeave(const v1::IslandLeave& leave);
+
 // The islands that the longest-waiting round waits for: "for b, c and 4 more
 // since 2026-11-21T04:05:06Z: round 12 has 2 of 8". The number is the round's
 // number at its commit. Empty: no round waits.

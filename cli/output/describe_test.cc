@@ -222,6 +222,24 @@ TEST(DescribeTest, NamesRefusedContributionsAndWhoSitsOut) {
   EXPECT_THAT(DescribeEvent(committed, Schedule(30, 0)), EndsWith("1 MERGED"));
 }
 
+TEST(DescribeTest, AnIslandThatLeftSaysWhyAndWhere) {
+  v1::RunEvent event;
+  v1::IslandChanged& change = *event.mutable_island_changed();
+  change.set_island_id("kitchen");
+  change.set_slot(3);
+  change.set_state(v1::ISLAND_STATE_LEFT);
+  change.mutable_leave()->set_reason("its user has asked it to finish");
+  change.mutable_leave()->set_step(120);
+  EXPECT_THAT(DescribeEvent(event, {}),
+              testing::EndsWith("island kitchen (slot 3) LEFT: its user has asked it to "
+                       "finish (at step 120)"));
+  change.mutable_leave()->set_loss(2.5);
+  EXPECT_THAT(DescribeEvent(event, {}),
+              testing::EndsWith("(at step 120, training loss 2.5000)"));
+  change.mutable_leave()->clear_reason();
+  EXPECT_THAT(DescribeLeave(change.leave()), HasSubstr("did not say why"));
+}
+
 TEST(DescribeTest, AWaitForNobodyThatIsThereIsForAnyIsland) {
   v1::GetRunStateResponse state;
   AddWait(state, 0, 0);

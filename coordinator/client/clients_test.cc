@@ -306,7 +306,7 @@ TEST_F(ClientsTest, NobodySpeaksBeforeItHasJoined) {
   EXPECT_EQ(client_->ReportReady(0).code(), code);
   EXPECT_EQ(client_->Heartbeat().status().code(), code);
   EXPECT_EQ(client_->ReportProgress({}).code(), code);
-  EXPECT_EQ(client_->Leave("").code(), code);
+  EXPECT_EQ(client_->Leave({}).code(), code);
   EXPECT_EQ(client_->WaitForPlan({}, kLong, {}).status().code(), code);
 }
 
@@ -319,7 +319,7 @@ TEST_F(ClientsTest, EveryCallAfterJoinCarriesWhoItIsFor) {
   ASSERT_TRUE(lease.ok());
   EXPECT_EQ(*lease, absl::Milliseconds(7500));
   ASSERT_TRUE(client_->WaitForPlan({}, kLong, {}).ok());
-  ASSERT_TRUE(client_->Leave("done").ok());
+  ASSERT_TRUE(client_->Leave({}).ok());
   std::lock_guard<std::mutex> lock(islands_.mutex);
   EXPECT_EQ(islands_.seen.size(), 5);
   for (const auto& [method, seen] : islands_.seen) {
@@ -420,7 +420,7 @@ TEST_F(ClientsTest, FollowsThePlanOfItsNewestJoin) {
 
 TEST_F(ClientsTest, IsNoMemberAfterItHasLeft) {
   JoinAs("island-1");
-  ASSERT_TRUE(client_->Leave("done").ok());
+  ASSERT_TRUE(client_->Leave({}).ok());
   EXPECT_EQ(client_->Heartbeat().status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
@@ -686,8 +686,8 @@ TEST(FakeCoordinatorClientTest, ActsAsItIsTold) {
   ASSERT_TRUE(fake.ReportReady(5).ok());
   ASSERT_TRUE(fake.Heartbeat().ok());
   EXPECT_EQ(fake.heartbeat_count(), 1);
-  ASSERT_TRUE(fake.Leave("done").ok());
-  EXPECT_TRUE(fake.left());
+  ASSERT_TRUE(fake.Leave({}).ok());
+  EXPECT_TRUE(fake.left().has_value());
 }
 
 TEST(FakeServerControlClientTest, ActsAsItIsTold) {

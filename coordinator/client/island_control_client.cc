@@ -100,15 +100,14 @@ class GrpcIslandControlClient : public IslandControlClient {
         .status();
   }
 
-  absl::Status Leave(absl::string_view reason) override {
+  absl::Status Leave(v1::LeaveRequest leave) override {
     ASSIGN_OR_RETURN(auto member, Member());
     {
       MutexLock lock(&mutex_);
       if (member_ == member) member_.reset();
     }
-    auto request = For<v1::LeaveRequest>(*member);
-    request.set_reason(std::string(reason));
-    return rpc::Call(*Stub(), &Service::Stub::Leave, request,
+    leave.MergeFrom(For<v1::LeaveRequest>(*member));
+    return rpc::Call(*Stub(), &Service::Stub::Leave, leave,
                      Options(kTimeout, member->session))
         .status();
   }

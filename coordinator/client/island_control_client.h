@@ -72,10 +72,11 @@ class IslandControlClient {
   // IslandService.ReportProgress.
   virtual absl::Status ReportProgress(v1::ReportProgressRequest progress) = 0;
 
-  // Leaves, and stops following the plan, even after an error.
+  // Leaves, and stops following the plan, even after an error. Fills in run_id,
+  // island_id and island_epoch.
   //
   // Errors as IslandService.Leave.
-  virtual absl::Status Leave(absl::string_view reason) = 0;
+  virtual absl::Status Leave(v1::LeaveRequest leave) = 0;
 };
 
 struct IslandControlClientOptions {

@@ -71,6 +71,7 @@ struct Progress {
 };
 struct Leave {
   IslandCredentials island;
+  v1::LeaveRequest request = {};
 };
 
 // --- Operators: errors as run_service.proto has them -------------------------

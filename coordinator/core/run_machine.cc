@@ -32,6 +32,8 @@ namespace {
 // So an unreported contribution of its earlier life keeps its key.
 constexpr int64_t kSeqGapMin = 16;
 constexpr size_t kHindranceBytesMax = 256;
+// Longest kept IslandLeave.reason.
+constexpr size_t kLeaveReasonBytesMax = 256;
 // Longest kept Evaluation.failure.
 constexpr size_t kFailureBytesMax = 256;
 
@@ -503,8 +505,10 @@ absl::Status RunMachine::Take(const event::Progress& progress,
   }
   observed.progress->clear_evaluations();
   observed.progress->clear_sync_phases();
+  observed.progress->clear_unpushed();
   std::string& hindrance = *observed.progress->mutable_hindrance();
   hindrance.resize(CutUtf8(hindrance, kHindranceBytesMax).size());
+  EmitUnpushed(slot, request);
   const int64_t seq_max = FindSeqMax(*state_.FindMember(island.island_id));
   for (const v1::SyncPhases& sync : request.sync_phases()) {
     if (sync.seq() <= seq_max && observed.phases.Add(sync)) {
@@ -544,8 +548,29 @@ absl::Status RunMachine::Take(const event::Progress& progress,
   return absl::OkStatus();
 }
 
+void RunMachine::EmitUnpushed(int32_t slot,
+                              const v1::ReportProgressRequest& request) {
+  if (request.unpushed().empty()) return;
+  storage::v1::Record record;
+  storage::v1::WorkUnpushed& body = *record.mutable_work_unpushed();
+  body.set_slot(slot);
+  // A part of it may have been told before.
+  Member counted = state_.members()[slot];
+  for (const v1::UnpushedWork& work : request.unpushed()) {
+    if (!state_.IsUncounted(counted, work)) continue;
+    counted.newest_unpushed[work.fragment()] = work;
+    *body.add_work() = work;
+  }
+  if (body.work().empty()) return;
+  // No plan tells of it.
+  const bool plan_changed = plan_changed_;
+  Emit(std::move(record));
+  plan_changed_ = plan_changed;
+}
+
 absl::Status RunMachine::Take(const event::Leave& leave, RunAnswer& answer) {
   const IslandCredentials& island = leave.island;
+  RETURN_IF_ERROR(CheckLeave(leave.request));
   // Has no rate: each needs a join before, and an island that leaves does not
   // ask again.
   const absl::Status status = CheckIsland(island);
@@ -554,8 +579,15 @@ absl::Status RunMachine::Take(const event::Leave& leave, RunAnswer& answer) {
   if (state_.ended()) return absl::OkStatus();
   storage::v1::MemberSet member = state_.FindMember(island.island_id)->record;
   member.set_state(v1::ISLAND_STATE_LEFT);
+  v1::IslandLeave& told = *member.mutable_leave();
+  told.set_reason(
+      std::string(CutUtf8(leave.request.reason(), kLeaveReasonBytesMax)));
+  told.set_step(leave.request.step());
+  if (leave.request.has_loss()) told.set_loss(leave.request.loss());
+  reasons_.push_back(absl::StrCat("island ", island.island_id, " left",
+                                  told.reason().empty() ? "" : ": ",
+                                  told.reason()));
   EmitMember(std::move(member));
-  reasons_.push_back(absl::StrCat("island ", island.island_id, " left"));
   Advance();
   return absl::OkStatus();
 }
@@ -668,7 +700,49 @@ absl::Status RunMachine::Take(const event::MoveShards& moved,
   return absl::OkStatus();
 }
 
+namespace {
+
+// The header that a shard has reported for `key`, or had; null: none has.
+const v1::ContributionInfo* FindHeader(const Observations& observed,
+                                       const v1::ContributionKey& key) {
+  for (const ObservedShard& shard : observed.shards) {
+    const auto had = shard.had.find(ToPlace(key));
+    if (had != shard.had.end()) return &had->second;
+    for (const v1::StoredContribution& stored : shard.report.stored()) {
+      const v1::ContributionKey& other = stored.info().key();
+      if (other.run_epoch() == key.run_epoch() &&
+          ToPlace(other) == ToPlace(key)) {
+        return &stored.info();
+      }
+    }
+  }
+  return nullptr;
+}
+
+template <typename Body>
+void AddWorkTo(const Observations& observed, Body& body) {
+  for (const v1::ContributionOutcome& outcome : body.outcomes()) {
+    storage::v1::OutcomeWork& work = *body.add_work();
+    const v1::ContributionInfo* const info =
+        FindHeader(observed, outcome.key());
+    if (info == nullptr) continue;
+    work.set_step_count(info->step_count());
+    work.set_token_count(info->token_count());
+  }
+}
+
+}  // namespace
+
+void RunMachine::AddWork(storage::v1::Record& record) const {
+  if (record.has_outcomes_set()) {
+    AddWorkTo(observed_, *record.mutable_outcomes_set());
+  } else if (record.has_round_aborted()) {
+    AddWorkTo(observed_, *record.mutable_round_aborted());
+  }
+}
+
 void RunMachine::Emit(storage::v1::Record record) {
+  AddWork(record);
   record.set_revision(state_.revision() + 1);
   *record.mutable_time() = ToProto(now_);
   if (record.has_round_committed()) {
@@ -689,6 +763,7 @@ void RunMachine::EmitAll(Decision decision) {
 
 void RunMachine::EmitMember(storage::v1::MemberSet member) {
   const int32_t slot = member.slot();
+  if (member.state() != v1::ISLAND_STATE_LEFT) member.clear_leave();
   storage::v1::Record record;
   *record.mutable_member_set() = std::move(member);
   Emit(std::move(record));

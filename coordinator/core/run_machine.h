@@ -193,7 +193,11 @@ class RunMachine {
   void Emit(storage::v1::Record record);
   void EmitAll(Decision decision);
   void EmitMember(storage::v1::MemberSet member);
+  // Adds the work of outcomes that no commit names.
+  void AddWork(storage::v1::Record& record) const;
   void EmitOutcomes(std::vector<v1::ContributionOutcome> outcomes);
+  // Records the unpushed work that is not counted yet.
+  void EmitUnpushed(int32_t slot, const v1::ReportProgressRequest& request);
   void EmitPin(const v1::Pin& pin, absl::Duration lease_duration);
   void EmitRelease(const std::string& pin_id);
 

@@ -391,6 +391,9 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
     island.set_slot(member.record.slot());
     island.set_island_epoch(member.record.island_epoch());
     island.set_state(member.record.state());
+    if (member.record.has_leave()) {
+      *island.mutable_leave() = member.record.leave();
+    }
     *island.mutable_capabilities() = member.record.capabilities();
     if (observed.progress.has_value()) {
       *island.mutable_progress() = *observed.progress;
@@ -400,6 +403,7 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
     }
     island.set_merged_count(member.merged_count);
     island.set_unmerged_count(member.unmerged_count);
+    *island.mutable_totals() = member.totals;
     island.set_steps_per_second(MeasuredSpeed(observed));
     if (member.refused_count > 0) {
       *island.mutable_sitting_out() = ToSittingOut(member);

@@ -60,6 +60,13 @@ class Gauges {
     };
     add(commits_, static_cast<double>(values.commit_count));
     add(tokens_, static_cast<double>(values.merged_token_count));
+    const std::pair<const char*, int64_t> ends[] = {
+        {"merged", values.totals.merged_token_count()},
+        {"unmerged", values.totals.unmerged_token_count()},
+        {"unpushed", values.totals.unpushed_token_count()}};
+    for (const auto& [end, count] : ends) {
+      ends_.push_back({{run[0], {"end", end}}, static_cast<double>(count)});
+    }
     for (int i = 1; i < v1::IslandState_ARRAYSIZE; ++i) {
       add_state(islands_,
                 ToLabel(v1::IslandState_Name(i), "ISLAND_STATE_"),
@@ -101,6 +108,11 @@ class Gauges {
                      std::move(commits_)),
         MakeCounters("atoll_merged_tokens_total",
                      "Tokens in merged contributions.", std::move(tokens_)),
+        MakeCounters("atoll_island_tokens_total",
+                     "Tokens that the run's islands have read, by what became "
+                     "of them: in merged contributions, in others, or never "
+                     "pushed. Once for each fragment.",
+                     std::move(ends_)),
         MakeGauges("atoll_islands", "Islands of a run by state.",
                    std::move(islands_)),
         MakeGauges("atoll_min_quorum",
@@ -148,7 +160,7 @@ class Gauges {
   }
 
  private:
-  std::vector<Sample> commits_, tokens_, islands_, min_quorum_, shards_,
+  std::vector<Sample> commits_, tokens_, ends_, islands_, min_quorum_, shards_,
       states_, wait_start_, outside_band_, mirror_time_, mirror_wait_start_,
       last_commit_, train_loss_, validation_loss_, tokens_per_second_,
       refused_calls_;
@@ -186,6 +198,16 @@ RunValues ReadRunValues(const RunMachine& machine,
   for (const Member& member : state.members()) {
     const v1::IslandState one = member.record.state();
     if (v1::IslandState_IsValid(one)) ++values.island_counts[one];
+    const auto add = [](int64_t count, int64_t sum) {
+      return count > INT64_MAX - sum ? INT64_MAX : sum + count;
+    };
+    v1::IslandTotals& sums = values.totals;
+    sums.set_merged_token_count(add(member.totals.merged_token_count(),
+                                    sums.merged_token_count()));
+    sums.set_unmerged_token_count(add(member.totals.unmerged_token_count(),
+                                      sums.unmerged_token_count()));
+    sums.set_unpushed_token_count(add(member.totals.unpushed_token_count(),
+                                      sums.unpushed_token_count()));
   }
   values.min_quorum =
       IsAsync(state.spec().schedule())

@@ -1,6 +1,7 @@
 // The families with the label `run`: what each run does.
 //
-//   atoll_commits_total, atoll_merged_tokens_total, atoll_islands{state},
+//   atoll_commits_total, atoll_merged_tokens_total,
+//   atoll_island_tokens_total{end}, atoll_islands{state},
 //   atoll_min_quorum, atoll_shards{state}, atoll_run_state{state},
 //   atoll_round_wait_start_timestamp_seconds, atoll_run_outside_band,
 //   atoll_run_mirror_timestamp_seconds,
@@ -58,6 +59,7 @@ struct RunValues {
   v1::RunState state = v1::RUN_STATE_UNSPECIFIED;
   int64_t commit_count = 0;
   int64_t merged_token_count = 0;
+  v1::IslandTotals totals;  // The members' sums.
   // By v1::IslandState.
   std::array<int64_t, v1::IslandState_ARRAYSIZE> island_counts = {};
   int64_t min_quorum = 0;

@@ -77,6 +77,8 @@ Failpoints NameFailpoints(const storage::v1::Record& record) {
       return {"coordinator.abort.before", "coordinator.abort.after"};
     case storage::v1::Record::kOutcomesSet:
       return {"coordinator.outcome.before", "coordinator.outcome.after"};
+    case storage::v1::Record::kWorkUnpushed:
+      return {"coordinator.unpushed.before", "coordinator.unpushed.after"};
     case storage::v1::Record::kRunRestored:
       return {"coordinator.restore.before", "coordinator.restore.after"};
     case storage::v1::Record::kPinSet:

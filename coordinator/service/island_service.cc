@@ -144,9 +144,10 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
   grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
                                   const v1::LeaveRequest* request,
                                   v1::LeaveResponse* response) override {
-    return StepMember(
-        loop_, context, request, response,
-        [](const IslandCredentials& island) { return event::Leave{island}; });
+    return StepMember(loop_, context, request, response,
+                      [request](const IslandCredentials& island) {
+                        return event::Leave{island, *request};
+                      });
   }
 
   grpc::ServerUnaryReactor* SignDataUrls(

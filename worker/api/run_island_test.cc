@@ -552,8 +552,8 @@ class NamedCoordinator : public coordinator::IslandControlClient {
   absl::Status ReportProgress(v1::ReportProgressRequest progress) override {
     return inner_->ReportProgress(progress);
   }
-  absl::Status Leave(absl::string_view reason) override {
-    return inner_->Leave(reason);
+  absl::Status Leave(v1::LeaveRequest leave) override {
+    return inner_->Leave(std::move(leave));
   }
 
   std::vector<v1::JoinRequest> joins;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,7 +79,8 @@ struct Action {
 
   int64_t step = 0;             // kTrain: step of the learning-rate schedule.
   int64_t step_count_max = 1;   // kTrain: until another action may be due.
-  int64_t done_step_count = 1;  // kTrain, for OnDone(): the steps taken.
+  int64_t done_step_count = 1;  // kTrain, for OnDone(): the steps taken,
+  int64_t done_token_count = 0;  // and their tokens.
   int32_t data_shard = 0;       // kTrain, kContribute.
   int64_t data_position = 0;    // kTrain: first window; kContribute: next.
 
@@ -125,6 +127,25 @@ struct AppliedAnswer {
   friend bool operator==(const AppliedAnswer&, const AppliedAnswer&) = default;
 };
 
+// Training losses of steps, nats a token. A trainer tells the mean of the steps
+// that it takes at once: it counts for each of them.
+struct LossSum {
+  double sum = 0;
+  int64_t step_count = 0;  // Steps with a loss.
+
+  void Add(std::optional<double> mean, int64_t count) {
+    if (!mean.has_value() || count < 1) return;
+    sum += *mean * static_cast<double>(count);
+    step_count += count;
+  }
+  // nullopt: no step has a loss.
+  std::optional<double> mean() const {
+    if (step_count == 0) return std::nullopt;
+    return sum / static_cast<double>(step_count);
+  }
+  friend bool operator==(const LossSum&, const LossSum&) = default;
+};
+
 // One fragment's local parameters in a streaming run's local checkpoint.
 struct SavedTrack {
   int32_t fragment = 0;
@@ -142,6 +163,8 @@ struct SaveSummary {
   int32_t slot = 0;
   int64_t seq = 0;
   std::vector<AnchoredFragment> contributions;
+  int64_t step_count = 0;   // The first contribution's; 0: not known.
+  int64_t token_count = 0;  // The first contribution's.
   int32_t data_shard = 0;
   int64_t data_position = 0;  // Next window after the synchronisation.
   // Which slot evaluates `evaluator_version`: index and count of the open

@@ -16,6 +16,7 @@ namespace {
 
 // Rounds that can be open at once, and a few to spare.
 constexpr size_t kEvaluatorCountMax = 8;
+constexpr size_t kUnpushedCountMax = 1024;
 
 // A server holds another run with this run_id.
 bool IsOtherRun(const absl::Status& status) {
@@ -38,6 +39,17 @@ bool NeverRetry(const absl::Status& status) {
 
 bool Decided(v1::Outcome outcome) {
   return outcome != v1::OUTCOME_UNSPECIFIED;
+}
+
+v1::UnpushedWork MakeUnpushed(const AnchoredFragment& at, int64_t seq,
+                              int64_t step_count, int64_t token_count) {
+  v1::UnpushedWork work;
+  work.set_fragment(at.fragment);
+  work.set_version(at.anchor_version);
+  work.set_seq(seq);
+  work.set_step_count(step_count);
+  work.set_token_count(token_count);
+  return work;
 }
 
 }  // namespace
@@ -191,7 +203,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       }
       if (!status.ok()) {
         reset_due_ = true;
-        stream_.Drop();
+        GiveUpStream();
       }
       break;
     case ActionKind::kResetOptimizer:
@@ -331,8 +343,13 @@ void IslandLoop::OnTrained(const Action& action, const absl::Status& status) {
     position_->second = action.data_position +
                         action.done_step_count * spec_.inner().batch_size();
   }
-  if (round_.has_value()) round_->done_step_count += action.done_step_count;
-  if (stream_.begun()) stream_.OnTrained(action.done_step_count);
+  if (round_.has_value()) {
+    round_->done_step_count += action.done_step_count;
+    round_->done_token_count += action.done_token_count;
+  }
+  if (stream_.begun()) {
+    stream_.OnTrained(action.done_step_count, action.done_token_count);
+  }
 }
 
 void IslandLoop::OnContributed(const Action& action) {
@@ -345,6 +362,8 @@ void IslandLoop::OnContributed(const Action& action) {
   if (!round_.has_value()) return;
   sync_.emplace();
   sync_->seq = action.seq;
+  sync_->step_count = round_->done_step_count;
+  sync_->token_count = round_->done_token_count;
   for (const AnchoredFragment& at : action.contributions) {
     sync_->parts.push_back({at, false, false});
   }
@@ -391,13 +410,61 @@ SaveSummary IslandLoop::FindEvaluator(int64_t version) const {
   return summary;
 }
 
+// At most as many as one report takes, several times. While the coordinator is
+// away no round closes.
+void IslandLoop::NoteUnpushed(v1::UnpushedWork work) {
+  if (work.step_count() < 1 || unpushed_.size() >= kUnpushedCountMax) return;
+  work.set_run_epoch(run_epoch_);
+  unpushed_.push_back(std::move(work));
+}
+
+void IslandLoop::GiveUpRound() {
+  if (!round_.has_value()) return;
+  for (const AnchoredFragment& at : round_->fragments) {
+    NoteUnpushed(MakeUnpushed(at, 0, round_->done_step_count,
+                              round_->done_token_count));
+  }
+  round_.reset();
+}
+
+// A contribution that all shards have gets an outcome.
+void IslandLoop::GiveUpSync() {
+  if (!sync_.has_value()) return;
+  for (const Sync::Part& part : sync_->parts) {
+    if (part.pushed || part.refused ||
+        Decided(View().FindOutcome(part.at.fragment, sync_->seq))) {
+      continue;
+    }
+    NoteUnpushed(MakeUnpushed(part.at, sync_->seq, sync_->step_count,
+                              sync_->token_count));
+  }
+  sync_.reset();
+}
+
+void IslandLoop::GiveUpStream() {
+  stream_.GiveUp(View());
+  for (v1::UnpushedWork& work : stream_.TakeUnpushed()) {
+    NoteUnpushed(std::move(work));
+  }
+}
+
+void IslandLoop::OnLeaving() {
+  GiveUpRound();
+  GiveUpSync();
+  GiveUpStream();
+}
+
+std::vector<v1::UnpushedWork> IslandLoop::TakeUnpushed() {
+  return std::exchange(unpushed_, {});
+}
+
 void IslandLoop::DropAll() {
   held_.clear();
   held_commit_seq_ = 0;
   wanted_.clear();
-  round_.reset();
-  sync_.reset();
-  stream_.Drop();
+  GiveUpRound();
+  GiveUpSync();
+  GiveUpStream();
   restore_due_ = false;
   evaluators_.clear();
   ready_reported_ = {0, 0};
@@ -406,8 +473,8 @@ void IslandLoop::DropAll() {
 }
 
 void IslandLoop::StartAfresh(int64_t run_epoch) {
-  run_epoch_ = run_epoch;
   DropAll();
+  run_epoch_ = run_epoch;
   // Versions go back, and those after them are made anew.
   evaluated_version_ = 0;
   shown_ = false;
@@ -422,7 +489,7 @@ void IslandLoop::Settle() {
   if (!joined_) return;
   if (held_.size() != static_cast<size_t>(plan_.cut_size())) {
     held_.assign(plan_.cut_size(), -1);
-    stream_.Drop();
+    GiveUpStream();
   }
   NoteOpenRounds();
   if (save_looked_at_) SettleSync();
@@ -430,6 +497,9 @@ void IslandLoop::Settle() {
   if (stream_.begun() && stream_.Settle(View())) reset_due_ = true;
   SettleRecovery();
   NoteWanted();
+  for (v1::UnpushedWork& work : stream_.TakeUnpushed()) {
+    NoteUnpushed(std::move(work));
+  }
 }
 
 // The run has the island's contributions, although their parameters are lost.
@@ -442,8 +512,8 @@ void IslandLoop::SettleRecovery() {
       (stream_.begun() && stream_.InFlight(View()))) {
     return;
   }
-  round_.reset();
-  stream_.Drop();
+  GiveUpRound();
+  GiveUpStream();
   recovery_.OnDropped();
 }
 
@@ -470,7 +540,7 @@ void IslandLoop::SettleSync() {
   for (const Sync::Part& part : sync_->parts) {
     if (DecidedAgainst(*sync_, part)) reset_due_ = true;
   }
-  sync_.reset();
+  GiveUpSync();
 }
 
 void IslandLoop::SettleRound() {
@@ -482,9 +552,16 @@ void IslandLoop::SettleRound() {
     const v1::OpenRound* open = View().FindOpen(at.fragment, at.anchor_version);
     return open != nullptr && View().FindSlot(*open) == nullptr;
   };
-  fragments.erase(
-      std::remove_if(fragments.begin(), fragments.end(), overtaken),
-      fragments.end());
+  std::vector<AnchoredFragment> kept;
+  for (const AnchoredFragment& at : fragments) {
+    if (!overtaken(at)) {
+      kept.push_back(at);
+      continue;
+    }
+    NoteUnpushed(MakeUnpushed(at, 0, round_->done_step_count,
+                              round_->done_token_count));
+  }
+  fragments = std::move(kept);
   if (fragments.empty()) round_.reset();
 }
 
@@ -502,6 +579,8 @@ void IslandLoop::ReconcileSave(const SaveSummary& save) {
   if (!save.tracks.empty()) return;
   Sync sync;
   sync.seq = save.seq;
+  sync.step_count = save.step_count;
+  sync.token_count = save.token_count;
   for (const AnchoredFragment& at : save.contributions) {
     const int64_t cut = View().CutVersion(at.fragment);
     const v1::Outcome outcome = View().FindOutcome(at.fragment, save.seq);

@@ -68,6 +68,8 @@ class IslandLoop {
   // outcome, and leaves. A streaming run: it trains to its next contribution,
   // and waits until nothing is in flight.
   void OnFinish() { finishing_ = true; }
+  // The island leaves: it gives up its round and what it has not pushed.
+  void OnLeaving();
   // The backoff of a kWait with failure_count > 0 is over.
   void OnWaited(Lane lane = Lane::kTraining) {
     lanes_[Index(lane)].backing_off = false;
@@ -92,6 +94,9 @@ class IslandLoop {
   }
   // The run's epoch, as far as the island knows.
   int64_t run_epoch() const { return run_epoch_; }
+  // The work that ended without a push since the last call, each fragment's in
+  // the order of versions.
+  std::vector<v1::UnpushedWork> TakeUnpushed();
   // UNSPECIFIED if the plan does not name this island's contribution `key`.
   v1::Outcome FindOutcome(const v1::ContributionKey& key) const;
   // True if the contribution `seq` of `at` needs nothing more from us.
@@ -117,6 +122,7 @@ class IslandLoop {
     int64_t start_step = 0;
     int64_t planned_step_count = 0;
     int64_t done_step_count = 0;
+    int64_t done_token_count = 0;
     int32_t data_shard = 0;
     int64_t data_begin = 0;
   };
@@ -129,6 +135,8 @@ class IslandLoop {
     };
     int64_t seq = 0;
     std::vector<Part> parts;
+    int64_t step_count = 0;   // 0: not known.
+    int64_t token_count = 0;
   };
   struct Evaluator {
     int32_t index = -1;  // This slot's among those that take turns; -1: none.
@@ -169,6 +177,11 @@ class IslandLoop {
   void SettleSync();
   void SettleRound();
   void SettleRecovery();
+  // These turn steps that no shard has into unpushed work.
+  void GiveUpRound();
+  void GiveUpSync();
+  void GiveUpStream();
+  void NoteUnpushed(v1::UnpushedWork work);
   void DropAll();
   // The run was restored: `run_epoch` begins.
   void StartAfresh(int64_t run_epoch);
@@ -259,6 +272,7 @@ class IslandLoop {
   std::vector<int64_t> wanted_;
   std::optional<Round> round_;
   std::optional<Sync> sync_;
+  std::vector<v1::UnpushedWork> unpushed_;
   // (island_epoch, coordinator_epoch) of the last ready report.
   std::pair<int64_t, int64_t> ready_reported_{0, 0};
   std::map<int64_t, Evaluator> evaluators_;  // By the version that is made.

@@ -61,7 +61,7 @@ bool IslandLoop::AnchorBusy(Lane lane, int32_t fragment) const {
 
 void IslandLoop::OnAppliedInStream(const Action& action) {
   begun_from_.clear();
-  if (position_.has_value()) stream_.OnApplied(action, *position_);
+  if (position_.has_value()) stream_.OnApplied(View(), action, *position_);
 }
 
 SaveSummary IslandLoop::StreamSave(const Action& contribute) const {

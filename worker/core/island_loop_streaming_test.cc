@@ -99,6 +99,15 @@ class StreamingLoopTest : public IslandLoopFixture {
     loop_.OnDone(save, absl::OkStatus());
     EXPECT_FALSE(loop_.saving());
   }
+  std::string Unpushed() {
+    std::vector<std::string> lines;
+    for (const v1::UnpushedWork& work : loop_.TakeUnpushed()) {
+      lines.push_back(absl::StrCat(
+          "f", work.fragment(), " v", work.version(), " x", work.step_count(),
+          work.seq() > 0 ? absl::StrCat(" #", work.seq()) : ""));
+    }
+    return absl::StrJoin(lines, "; ");
+  }
   std::string Pushes() { return Trace(Lane::kPush); }
   std::string Pulls() { return Trace(Lane::kPull); }
   std::string NextLine(Lane lane = Lane::kTraining) {
@@ -398,6 +407,25 @@ TEST_F(StreamingLoopTest, AJoinerIsExpectedFromEachFragmentsNextRound) {
   Publish();
   Pulls();
   EXPECT_EQ(NextLine(), "apply f0 v2 adopt");
+  EXPECT_EQ(Unpushed(), "");
+  Trace();
+  EXPECT_EQ(Unpushed(), "f0 v1 x5");
+}
+
+// Each step of each fragment is in a contribution or told: here 3 and 3.
+TEST_F(StreamingLoopTest, TellsTheStepsThatItLeavesBehind) {
+  PushFirst();
+  loop_.OnLeaving();
+  EXPECT_EQ(Unpushed(), "f0 v1 x1; f1 v0 x3");
+}
+
+TEST_F(StreamingLoopTest, WhatIsInFlightIsUnpushedWorkUntilShardsHaveIt) {
+  Join();
+  Trace();
+  Pulls();
+  Trace();
+  loop_.OnLeaving();
+  EXPECT_EQ(Unpushed(), "f0 v0 x2 #1; f0 v1 x1; f1 v0 x3");
 }
 
 TEST_F(StreamingLoopTest, ADroppedContributionStartsAgainFromTheAnchor) {
@@ -409,6 +437,7 @@ TEST_F(StreamingLoopTest, ADroppedContributionStartsAgainFromTheAnchor) {
             "contribute #2 x4 [0,16) f1 v0; train 4 @16; "
             "contribute #3 x2 [12,20) f0 v0; "
             "wait(waiting for the commit of fragment 1)");
+  EXPECT_EQ(Unpushed(), "f0 v0 x1");  // The step after the push.
 }
 
 TEST_F(StreamingLoopTest, TheSaveAfterAResetIsWhole) {

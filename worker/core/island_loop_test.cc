@@ -106,6 +106,15 @@ class IslandLoopTest : public IslandLoopFixture {
     return absl::StrJoin(lines, "; ");
   }
   std::string NextLine() { return Line(loop_.Next()); }
+  std::string Unpushed() {
+    std::vector<std::string> lines;
+    for (const v1::UnpushedWork& work : loop_.TakeUnpushed()) {
+      lines.push_back(absl::StrCat(
+          "f", work.fragment(), " v", work.version(), " x", work.step_count(),
+          work.seq() > 0 ? absl::StrCat(" #", work.seq()) : ""));
+    }
+    return absl::StrJoin(lines, "; ");
+  }
   void Fail(absl::StatusCode code) {
     loop_.OnDone(loop_.Next(), absl::Status(code, "test"));
   }
@@ -420,6 +429,105 @@ TEST_F(IslandLoopTest, AbandonsARoundThatWentOnWithoutIt) {
   Publish();
   // Windows that were read stay read.
   EXPECT_EQ(Trace(3), "pull f0 v1; begin_round; train 2 @1:4");
+}
+
+TEST_F(IslandLoopTest, TellsTheWorkOfARoundThatWentOnWithoutIt) {
+  Open(0);
+  Join();
+  Trace(4);
+  Action train = loop_.Next();
+  train.done_step_count = 2;
+  train.done_token_count = 40;
+  loop_.OnDone(train, absl::OkStatus());
+  EXPECT_EQ(Unpushed(), "");
+  Commit(0);
+  Publish();
+  const std::vector<v1::UnpushedWork> told = loop_.TakeUnpushed();
+  ASSERT_EQ(told.size(), 1);
+  EXPECT_EQ(told[0].step_count(), 2);
+  EXPECT_EQ(told[0].token_count(), 40);
+  EXPECT_EQ(told[0].run_epoch(), 1);
+  EXPECT_EQ(told[0].version(), 0);
+  EXPECT_EQ(told[0].seq(), 0);
+  EXPECT_EQ(Unpushed(), "");  // Once.
+}
+
+TEST_F(IslandLoopTest, TellsTheWorkOfTheFragmentThatLeftTheRound) {
+  AddFragment(0);
+  Open(0);
+  Open(1);
+  Join();
+  Trace(6);
+  Commit(0);
+  Publish();
+  EXPECT_EQ(Unpushed(), "f0 v0 x1");
+  Trace(2);
+  EXPECT_EQ(Unpushed(), "");
+}
+
+// A contribution gets an outcome once a shard has it; before, nobody else knows
+// of it.
+TEST_F(IslandLoopTest, AContributionIsUnpushedWorkUntilShardsHaveIt) {
+  Open(0);
+  Join();
+  Trace(7);
+  ASSERT_EQ(NextLine(), "push f0 #1");
+  Commit(0);
+  Publish();
+  EXPECT_EQ(Unpushed(), "f0 v0 x2 #1");
+}
+
+TEST_F(IslandLoopTest, AContributionThatShardsHaveIsNoUnpushedWork) {
+  PushFirst();
+  Commit(0);
+  Publish();
+  EXPECT_EQ(Unpushed(), "");
+}
+
+TEST_F(IslandLoopTest, AContributionWithAnOutcomeIsNoUnpushedWork) {
+  Open(0);
+  Join();
+  Trace(7);
+  Decide(0, 1, v1::OUTCOME_LATE);
+  Commit(0);
+  Publish();
+  EXPECT_EQ(Unpushed(), "");
+}
+
+TEST_F(IslandLoopTest, TellsTheWorkThatItLeavesBehind) {
+  Open(0);
+  Join();
+  Trace(5);
+  loop_.OnStopRequested();
+  ASSERT_EQ(NextLine(), "leave");
+  loop_.OnLeaving();
+  EXPECT_EQ(Unpushed(), "f0 v0 x1");
+  EXPECT_EQ(Trace(), "leave; finish OK");
+}
+
+TEST_F(IslandLoopTest, TellsTheWorkThatARestoreTakes) {
+  Open(0);
+  Join();
+  Trace(5);
+  plan_.set_run_epoch(2);
+  plan_.set_commit_seq(9);
+  Publish();
+  const std::vector<v1::UnpushedWork> told = loop_.TakeUnpushed();
+  ASSERT_EQ(told.size(), 1);
+  EXPECT_EQ(told[0].run_epoch(), 1);
+  EXPECT_EQ(told[0].step_count(), 1);
+}
+
+TEST_F(IslandLoopTest, TellsTheWorkOfASavedContribution) {
+  save_ = MakeSave(7, 0);
+  save_->step_count = 2;
+  save_->token_count = 40;
+  Open(0);
+  Join();
+  ASSERT_EQ(Trace(2), "load_save; report_ready 0");
+  Commit(0);
+  Publish();
+  EXPECT_EQ(Unpushed(), "f0 v0 x2 #7");
 }
 
 TEST_F(IslandLoopTest, GoesAheadWhileAShardIsAwayIfTheRunIsElastic) {

@@ -31,7 +31,42 @@ double ComputeShare(const PlanView& view, const v1::OpenRound& open,
 
 }  // namespace
 
-void Stream::Drop() {
+void Stream::GiveUpSteps(int32_t f) {
+  const Track& track = tracks_[f];
+  if (track.local_version < 0 || clock_ <= track.since_step) return;
+  v1::UnpushedWork& work = unpushed_.emplace_back();
+  work.set_fragment(f);
+  // After a push the steps are for the version that it makes.
+  work.set_version(track.flight.has_value() ? track.flight->anchor_version + 1
+                                            : track.local_version);
+  work.set_step_count(clock_ - track.since_step);
+  work.set_token_count(track.token_count);
+}
+
+void Stream::NoteFlight(int32_t f) {
+  const Flight& flight = *tracks_[f].flight;
+  if (flight.step_count < 1) return;
+  v1::UnpushedWork& work = unpushed_.emplace_back();
+  work.set_fragment(f);
+  work.set_version(flight.anchor_version);
+  work.set_step_count(flight.step_count);
+  work.set_token_count(flight.token_count);
+  work.set_seq(flight.seq);
+}
+
+void Stream::GiveUpFlight(const PlanView& view, int32_t f) {
+  const std::optional<Flight>& flight = tracks_[f].flight;
+  if (flight.has_value() && !flight->pushed && !flight->refused &&
+      view.FindOutcome(f, flight->seq) == v1::OUTCOME_UNSPECIFIED) {
+    NoteFlight(f);
+  }
+}
+
+void Stream::GiveUp(const PlanView& view) {
+  for (int32_t f = 0; f < static_cast<int32_t>(tracks_.size()); ++f) {
+    GiveUpFlight(view, f);
+    GiveUpSteps(f);
+  }
   clock_ = 0;
   rate_offset_ = 0;
   records_left_ = 0;
@@ -374,22 +409,31 @@ void Stream::OnContributed(const Action& action) {
   for (const AnchoredFragment& at : action.contributions) {
     if (at.fragment >= static_cast<int32_t>(tracks_.size())) continue;
     Track& track = tracks_[at.fragment];
-    track.flight =
-        Flight{action.seq, at.anchor_version, clock_, !action.in_background};
+    track.flight = Flight{.seq = action.seq,
+                          .anchor_version = at.anchor_version,
+                          .push_step = clock_,
+                          .step_count = clock_ - track.since_step,
+                          .token_count = track.token_count,
+                          .saved = !action.in_background};
     track.since_step = clock_;
+    track.token_count = 0;
     track.data_begin = action.data_position;
   }
 }
 
-void Stream::OnApplied(const Action& action, const Position& position) {
+void Stream::OnApplied(const PlanView& view, const Action& action,
+                       const Position& position) {
   if (action.fragment >= static_cast<int32_t>(tracks_.size())) return;
   Track& track = tracks_[action.fragment];
   // A contribution that was never saved: later records would miss it.
   if (track.flight.has_value() && !track.flight->saved) OnReset();
+  GiveUpFlight(view, action.fragment);
+  if (action.adopt) GiveUpSteps(action.fragment);
   track.local_version = action.version;
   track.flight.reset();
   if (action.adopt) {
     track.since_step = clock_;
+    track.token_count = 0;
     track.data_begin = position.second;
   }
 }
@@ -406,6 +450,9 @@ void Stream::OnUnsavable(const Action& action) {
   OnReset();
   for (Track& track : tracks_) {
     if (!track.flight.has_value() || track.flight->seq != action.seq) continue;
+    const auto f = static_cast<int32_t>(&track - tracks_.data());
+    NoteFlight(f);
+    GiveUpSteps(f);
     track.flight.reset();
     track.local_version = -1;
   }
@@ -430,6 +477,7 @@ bool Stream::Settle(const PlanView& view) {
         decided_against = true;
         OnReset();
         track.flight.reset();
+        GiveUpSteps(f);
         track.local_version = -1;
       }
     }
@@ -502,9 +550,12 @@ void Stream::Restore(const PlanView& view, const SaveSummary& save) {
     Track& track = tracks_[f];
     track = {saved.local_version, saved.since_step, saved.data_begin,
              std::nullopt};
+    track.token_count =
+        (clock_ - saved.since_step) * TokensAStep(view.spec);
     if (saved.seq > 0) {
-      track.flight =
-          Flight{saved.seq, saved.local_version, saved.push_step};
+      track.flight = Flight{.seq = saved.seq,
+                            .anchor_version = saved.local_version,
+                            .push_step = saved.push_step};
     }
   }
 }

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "atoll/v1/island_service.pb.h"
 #include "worker/core/action.h"
 #include "worker/core/plan_view.h"
 
@@ -34,13 +35,20 @@ class Stream {
     int64_t seq = 0;
     int64_t anchor_version = 0;
     int64_t push_step = 0;
+    int64_t step_count = 0;   // 0: not known.
+    int64_t token_count = 0;
     bool saved = true;  // A contribution is pushed only once it is saved.
     bool pushed = false;
     bool refused = false;
   };
 
   bool begun() const { return !tracks_.empty(); }
-  void Drop();
+  // Drops all local values. Their work that is not pushed is unpushed work.
+  void GiveUp(const PlanView& view);
+  // The work that ended without a push since the last call; without run_epoch.
+  std::vector<v1::UnpushedWork> TakeUnpushed() {
+    return std::exchange(unpushed_, {});
+  }
 
   // True if some round expects this island at the cut.
   bool CanBegin(const PlanView& view) const;
@@ -65,9 +73,13 @@ class Stream {
 
   // --- Results ---
 
-  void OnTrained(int64_t step_count) { clock_ += step_count; }
+  void OnTrained(int64_t step_count, int64_t token_count) {
+    clock_ += step_count;
+    for (Track& track : tracks_) track.token_count += token_count;
+  }
   void OnContributed(const Action& action);
-  void OnApplied(const Action& action, const Position& position);
+  void OnApplied(const PlanView& view, const Action& action,
+                 const Position& position);
   void OnSaved(const Action& action);
   // The contribution that was taken cannot be encoded.
   void OnUnsavable(const Action& action);
@@ -103,6 +115,7 @@ class Stream {
     int64_t since_step = 0;      // Clock at the previous push or the begin.
     int64_t data_begin = 0;      // First window after that.
     std::optional<Flight> flight;
+    int64_t token_count = 0;  // Read since then.
   };
   struct Due {
     bool expected = true;  // False: the open round excludes this island.
@@ -112,6 +125,12 @@ class Stream {
     double weight = 1;
   };
 
+  // The steps since the previous push are in no contribution.
+  void GiveUpSteps(int32_t f);
+  // Nor is the contribution in flight.
+  void NoteFlight(int32_t f);
+  // The same, unless the shards have it.
+  void GiveUpFlight(const PlanView& view, int32_t f);
   Due FindDue(const PlanView& view, int32_t f) const;
   int64_t ApplyStepMin(const PlanView& view, const Flight& flight) const;
   int64_t ApplyStepMax(const PlanView& view, const Flight& flight) const;
@@ -130,6 +149,7 @@ class Stream {
   int64_t save_every_ = 1;   // Pushes from one whole save to the next.
   int64_t records_left_ = 0;  // Pushes until then that are saved as records.
   std::vector<Track> tracks_;
+  std::vector<v1::UnpushedWork> unpushed_;
 };
 
 }  // namespace atl::worker

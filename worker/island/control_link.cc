@@ -328,6 +328,13 @@ void ControlLink::AddEvaluation(const v1::Evaluation& evaluation) {
   progress_changed_ = true;
 }
 
+void ControlLink::AddUnpushed(const std::vector<v1::UnpushedWork>& work) {
+  if (work.empty()) return;
+  MutexLock lock(&mutex_);
+  progress_.mutable_unpushed()->Add(work.begin(), work.end());
+  progress_changed_ = true;
+}
+
 void ControlLink::ForgetSteps() {
   MutexLock report_lock(&report_mutex_);
   MutexLock lock(&mutex_);
@@ -370,6 +377,10 @@ absl::Status ControlLink::ReportOnce() {
   {
     MutexLock lock(&mutex_);
     report = progress_;
+    if (report.unpushed_size() > kReportedUnpushedMax) {
+      report.mutable_unpushed()->DeleteSubrange(
+          kReportedUnpushedMax, report.unpushed_size() - kReportedUnpushedMax);
+    }
     loss_sum = loss_sum_;
     while (!phases_.empty() && phases.size() < kReportedPhasesMax) {
       phases.push_back(std::move(phases_.front()));
@@ -408,6 +419,8 @@ absl::Status ControlLink::ReportOnce() {
                                 report.loss_step_count());
   if (progress_.loss_step_count() == 0) loss_sum_ = 0;
   progress_.mutable_evaluations()->DeleteSubrange(0, report.evaluations_size());
+  progress_.mutable_unpushed()->DeleteSubrange(0, report.unpushed_size());
+  if (progress_.unpushed_size() > 0) progress_changed_ = true;
   return status;
 }
 
@@ -423,7 +436,7 @@ void ControlLink::Flush(absl::Duration timeout) {
   }
 }
 
-absl::Status ControlLink::Leave(absl::string_view reason) {
+absl::Status ControlLink::Leave(const v1::LeaveRequest& leave) {
   failpoint::Hit("island.leave.before");
   // No thread may take the membership's end for a lost lease and join again.
   control_thread_.request_stop();
@@ -433,7 +446,7 @@ absl::Status ControlLink::Leave(absl::string_view reason) {
     stopping_ = true;
     changed_.SignalAll();
   }
-  return client_.Leave(reason);
+  return client_.Leave(leave);
 }
 
 bool ControlLink::Sleep(absl::Duration duration, std::stop_token stop) {

@@ -51,6 +51,8 @@ class ControlLink {
   // Synchronizations whose phases one report carries, and those that may wait.
   static constexpr size_t kReportedPhasesMax = 16;
   static constexpr size_t kPhasesMax = 64;
+  // Pieces of unpushed work that one report carries.
+  static constexpr int kReportedUnpushedMax = 64;
   // A trainer's shorter silence is not reported.
   static constexpr absl::Duration kSilenceMin = absl::Seconds(5);
 
@@ -80,6 +82,8 @@ class ControlLink {
   void AddMetrics(const std::map<std::string, double>& metrics,
                   int64_t token_count);
   void AddEvaluation(const v1::Evaluation& evaluation);
+  // Told until a report with it is answered.
+  void AddUnpushed(const std::vector<v1::UnpushedWork>& work);
   // Drops losses, metrics and evaluations that are not reported: a restore has
   // made their steps undone. Waits for a report that is under way.
   void ForgetSteps();
@@ -88,7 +92,7 @@ class ControlLink {
   // Reports the rest, for at most `timeout`.
   void Flush(absl::Duration timeout);
   // Best effort.
-  absl::Status Leave(absl::string_view reason);
+  absl::Status Leave(const v1::LeaveRequest& leave);
 
   // Returns the latencies of the heartbeats that were answered.
   LatencyHistogram heartbeat_latency() const;

@@ -97,7 +97,7 @@ TEST_F(ControlLinkTest, AFirstJoinGivesThePlaceAndKeepsIt) {
   EXPECT_EQ(joined->slot(), 2);
   EXPECT_EQ(joined->data_shard(), 1);
   Until([&] { return client_.heartbeat_count() >= 1; });
-  EXPECT_FALSE(client_.left());
+  EXPECT_FALSE(client_.left().has_value());
 }
 
 TEST_F(ControlLinkTest, AFirstJoinThatIsRefusedOrStoppedIsAnError) {
@@ -449,8 +449,11 @@ TEST_F(ControlLinkTest, PhasesThatWaitForAReportAreBounded) {
 TEST_F(ControlLinkTest, Leaves) {
   Start();
   Until([&] { return loop_.joined(); });
-  EXPECT_TRUE(link_->Leave("done").ok());
-  EXPECT_TRUE(client_.left());
+  v1::LeaveRequest leave;
+  leave.set_reason("done");
+  EXPECT_TRUE(link_->Leave(leave).ok());
+  ASSERT_TRUE(client_.left().has_value());
+  EXPECT_EQ(client_.left()->reason(), "done");
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ absl::Status IslandPart::Setup(const v1::Run& run) {
   checkpoint_.emplace(*links_.file_system, MakeSavePlace(options_), group_,
                       state_->held(), UpCodec(spec_));
   token_counts_.assign(state_->layout().fragment_count(), 0);
+  losses_.assign(token_counts_.size(), LossSum());
   if (!options_.work_directory.empty()) {
     RETURN_IF_ERROR(
         links_.file_system->CreateDirectories(options_.work_directory));
@@ -177,6 +178,7 @@ absl::Status IslandPart::DoHere(Lane lane, const PartCommand& command,
       return Pull(action, lane, bounds, result);
     case ActionKind::kBeginRound:
       absl::c_fill(token_counts_, 0);
+      absl::c_fill(losses_, LossSum());
       state_->trainer().SetRunEpoch(action.run_epoch, action.commit_seq);
       return state_->BeginRound();
     case ActionKind::kTrain:
@@ -211,6 +213,7 @@ absl::Status IslandPart::ResetOptimizer(const Action& action) {
     taken_ = {};
     answers_.clear();
     absl::c_fill(token_counts_, 0);
+    absl::c_fill(losses_, LossSum());
     const absl::Span<float> momentum = state_->eager_momentum();
     std::fill(momentum.begin(), momentum.end(), 0.0f);
     ResetEncoder();
@@ -226,9 +229,14 @@ absl::Status IslandPart::Train(const Action& action, PartResult& result) {
                                   .version = action.version,
                                   .data_shard = action.data_shard,
                                   .data_position = action.data_position}));
-  for (int64_t& count : token_counts_) count += result.step.token_count;
+  CountSteps(result.step);
   failpoint::Hit("island.trained.after");
   return absl::OkStatus();
+}
+
+void IslandPart::CountSteps(const StepResult& step) {
+  for (int64_t& count : token_counts_) count += step.token_count;
+  for (LossSum& loss : losses_) loss.Add(step.loss, step.step_count);
 }
 
 absl::Status IslandPart::Evaluate(const Action& action,

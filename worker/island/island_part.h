@@ -53,7 +53,9 @@ struct PartResult {
   // and bytes that this process wrote.
   int64_t byte_count = 0;
   int64_t saved_bytes = 0;
-  std::optional<double> loss;  // kEvaluate: nats a token, over `token_count`.
+  // Nats a token. kEvaluate: over `token_count`; kContribute: the first
+  // fragment's mean training loss, if known.
+  std::optional<double> loss;
   int64_t token_count = 0;
   // kPush, kPull, kEvaluate: payload bytes of all processes, and their time.
   int64_t moved_bytes = 0;
@@ -123,6 +125,8 @@ class IslandPart {
   absl::Status Agree(Lane lane, const absl::Status& status) const;
 
   absl::Status Train(const Action& action, PartResult& result);
+  // Counts the steps of `step` for every fragment.
+  void CountSteps(const StepResult& step);
   absl::Status Evaluate(const Action& action, const server::CallBounds& bounds,
                         PartResult& result);
 
@@ -207,6 +211,7 @@ class IslandPart {
   // does, and IslandLoop keeps others out.
   struct TakenContribution {
     std::shared_ptr<EncodedContribution> contribution;
+    LossSum losses;
     bool encoded = false;
   };
   struct Taken {
@@ -226,6 +231,7 @@ class IslandPart {
   std::vector<AnswerValues<std::vector<float>>> answers_;
   // Tokens since the previous contribution of each fragment, or the begin.
   std::vector<int64_t> token_counts_;
+  std::vector<LossSum> losses_;  // The losses of the same steps.
   // Runs in the save lane, or in the training lane before it writes the arrays.
   CopyOnce copy_;
 

@@ -111,6 +111,8 @@ absl::Status IslandPart::RestoreWholeHere() {
   if (streaming_) RETURN_IF_ERROR(RestoreLocal());
   token_counts_ = header.token_counts;
   token_counts_.resize(state_->layout().fragment_count());
+  losses_ = header.losses;
+  losses_.resize(token_counts_.size());
   state_->set_restart_step_count(header.restart_step_count);
   return absl::OkStatus();
 }
@@ -157,7 +159,7 @@ absl::Status IslandPart::RepeatSteps(const SaveReplay::Unit& unit,
                                   .version = unit.version,
                                   .data_shard = unit.data_shard,
                                   .data_position = unit.data_position}));
-  for (int64_t& count : token_counts_) count += result.step.token_count;
+  CountSteps(result.step);
   failpoint::Hit("island.trained.after");
   return absl::OkStatus();
 }
@@ -181,6 +183,7 @@ absl::Status IslandPart::RepeatPush() {
 absl::Status IslandPart::RepeatPushHere() {
   for (const AnchoredFragment& at : record_->header.summary.contributions) {
     token_counts_[at.fragment] = 0;
+    losses_[at.fragment] = LossSum();
   }
   if (!record_->foreseen.empty() && state_->eager_momentum().empty()) {
     return OfAnotherSchedule();

@@ -33,6 +33,9 @@ v1::ContributionInfo IslandPart::Describe(const Action& action,
   info.set_data_shard(action.data_shard);
   info.set_data_begin(action.data_begin);
   info.set_data_end(action.data_position);
+  // A trainer's own loss may be negative; a header's is not.
+  const std::optional<double> loss = losses_[at.fragment].mean();
+  if (loss.has_value() && *loss >= 0) info.set_training_loss(*loss);
   return info;
 }
 
@@ -40,21 +43,27 @@ v1::ContributionInfo IslandPart::Describe(const Action& action,
 // key, because Foresee() changes the local parameters.
 IslandPart::TakenContribution IslandPart::TakeOne(const Action& action,
                                                   const AnchoredFragment& at) {
-  v1::ContributionInfo info = Describe(action, at);
   for (const TakenContribution& taken : taken_.contributions) {
     const v1::ContributionInfo& own = taken.contribution->info;
-    if (own.key().fragment() == at.fragment && own.key().seq() == action.seq &&
-        own.anchor_version() == at.anchor_version &&
-        own.data_end() == info.data_end()) {
-      return taken;
+    if (own.key().fragment() != at.fragment || own.key().seq() != action.seq ||
+        own.anchor_version() != at.anchor_version ||
+        own.data_begin() != action.data_begin) {
+      continue;
     }
+    if (own.data_end() == action.data_position) return taken;
+    // Steps followed that try: they go together.
+    token_counts_[at.fragment] += own.token_count();
+    losses_[at.fragment].sum += taken.losses.sum;
+    losses_[at.fragment].step_count += taken.losses.step_count;
   }
-  TakenContribution taken = {.contribution = outbox_.MakeItem()};
-  taken.contribution->info = std::move(info);
+  TakenContribution taken = {.contribution = outbox_.MakeItem(),
+                             .losses = losses_[at.fragment]};
+  taken.contribution->info = Describe(action, at);
   state_->OuterGradient(at.fragment,
                         encoder_->GradientRoom(*taken.contribution));
   state_->Foresee(at.fragment, action.weight);
   token_counts_[at.fragment] = 0;
+  losses_[at.fragment] = LossSum();
   return taken;
 }
 
@@ -75,6 +84,7 @@ void IslandPart::Take(const PartCommand& command) {
   taken_.is_whole = action.whole_save;
   TakeForeseen();
   if (!has_own_trainer_) taken_.header.token_counts = token_counts_;
+  if (streaming_) taken_.header.losses = losses_;
   taken_.header.restart_step_count = state_->restart_step_count();
   if (!state_->held().is_all()) taken_.header.held = state_->held().spans();
 }
@@ -148,6 +158,9 @@ absl::Status IslandPart::Contribute(const PartCommand& command,
   // In a run in rounds the previous contributions are decided: frees them.
   if (!streaming_ && taken_.contributions.empty()) outbox_.Set({});
   Take(command);
+  const v1::ContributionInfo& first =
+      taken_.contributions.front().contribution->info;
+  if (first.has_training_loss()) result.loss = first.training_loss();
   SaveSpans arrays;
   if (taken_.is_whole) {
     ASSIGN_OR_RETURN(arrays, SaveState(command.action));

@@ -56,6 +56,7 @@ class IslandPartTest : public IslandFixture {
     ASSERT_TRUE(part.ok()) << part.status();
     part_ = *std::move(part);
     step_ = 0;
+    losses_.clear();
     for (int32_t f = 0; f < 2; ++f) {
       PartCommand pull;
       pull.action.kind = ActionKind::kPull;
@@ -73,6 +74,8 @@ class IslandPartTest : public IslandFixture {
       train.action.step = step_;
       train.action.data_position = 4 * step_;
       Do(Lane::kTraining, train);
+      ASSERT_TRUE(result_.step.loss.has_value());
+      losses_.push_back(*result_.step.loss);
     }
   }
 
@@ -84,6 +87,7 @@ class IslandPartTest : public IslandFixture {
     action.seq = seq;
     action.run_epoch = 1;
     action.step_count = 2;
+    action.data_position = 4 * step_;
     action.contributions = {{fragment, 0}};
     contribute.save.summary.run_id = "test";
     contribute.save.summary.seq = seq;
@@ -96,11 +100,22 @@ class IslandPartTest : public IslandFixture {
     save.action.kind = ActionKind::kSave;
     save.action.seq = seq;
     Do(Lane::kSave, save);
-    const SavePlace place = {options_.work_directory, options_.run_id,
-                             options_.island_id};
-    auto read = ReadSave(files_, SavePath(place, 0, 1));
+    auto read = ReadWhole();
     EXPECT_TRUE(read.ok()) << read.status();
     return read.ok() ? std::move(read->arrays) : Arrays();
+  }
+
+  absl::StatusOr<worker::Save> ReadWhole() {
+    const SavePlace place = {options_.work_directory, options_.run_id,
+                             options_.island_id};
+    return ReadSave(files_, SavePath(place, 0, 1));
+  }
+
+  // The losses of steps [begin, end), as a contribution adds them up.
+  double MeanLoss(size_t begin, size_t end) const {
+    double sum = 0;
+    for (size_t i = begin; i < end; ++i) sum += losses_[i];
+    return sum / static_cast<double>(end - begin);
   }
 
   void Apply(int32_t fragment) {
@@ -119,8 +134,8 @@ class IslandPartTest : public IslandFixture {
     if (command.action.kind == ActionKind::kPull) {
       command.action.digest = ComputeDigest(command.action.fragment);
     }
-    PartResult result;
-    const absl::Status status = part_->Do(lane, command, {}, result);
+    result_ = PartResult();
+    const absl::Status status = part_->Do(lane, command, {}, result_);
     ASSERT_TRUE(status.ok())
         << ActionName(command.action.kind) << ": " << status;
   }
@@ -141,6 +156,8 @@ class IslandPartTest : public IslandFixture {
   std::unique_ptr<IslandWorld> world_;  // Outlives the part's trainer.
   std::unique_ptr<IslandPart> part_;
   int64_t step_ = 0;
+  std::vector<double> losses_;  // By step.
+  PartResult result_;           // The newest command's.
 };
 
 bool Same(const Arrays& a, const Arrays& b) {
@@ -181,6 +198,39 @@ TEST_F(IslandPartTest, WhatASaveHoldsIsOfItsStepHoweverLateItIsWritten) {
       EXPECT_FALSE(Same(Save(1), at_once));
     }
   }
+}
+
+TEST_F(IslandPartTest, AContributionHasTheMeanLossOfItsFragmentsSteps) {
+  Begin("losses", /*eager=*/false, "");
+  Contribute(0, 1);
+  EXPECT_EQ(result_.loss, MeanLoss(0, 2));
+  Train(1);
+  Save(1);
+  auto first = ReadWhole();
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->contributions[0].info.training_loss(), MeanLoss(0, 2));
+  EXPECT_EQ(first->header.losses[0], LossSum());
+  EXPECT_EQ(first->header.losses[1].step_count, 2);
+
+  Train(1);
+  Contribute(1, 2);
+  Save(2);
+  auto second = ReadWhole();
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->contributions.back().info.training_loss(), MeanLoss(0, 4));
+  EXPECT_EQ(second->header.losses[0].mean(), MeanLoss(2, 4));
+}
+
+// A try that was not saved, and steps after it, make one contribution.
+TEST_F(IslandPartTest, AContributionThatIsTakenAgainHasTheLossOfAllItsSteps) {
+  Begin("again", /*eager=*/false, "");
+  Contribute(0, 1);
+  Train(1);
+  Contribute(0, 1);
+  Save(1);
+  auto read = ReadWhole();
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_DOUBLE_EQ(read->contributions[0].info.training_loss(), MeanLoss(0, 3));
 }
 
 }  // namespace

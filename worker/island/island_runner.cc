@@ -214,7 +214,7 @@ void IslandRunner::GiveUpPlace(const absl::Status& why) {
     return;
   }
   LOG(WARNING) << "leaves the run: its trainer has not used the place";
-  links_.coordinator->Leave(kNoTrainer).IgnoreError();  // The lease ends.
+  links_.coordinator->Leave(MakeLeave(kNoTrainer)).IgnoreError();  // The lease ends.
 }
 
 v1::JoinRequest IslandRunner::MakeJoinRequest() const {
@@ -326,8 +326,10 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
       if (links_.make_island_trainer &&
           spec_.schedule().timing() != v1::TIMING_STRICT) {
         LOG(WARNING) << "no trainer: leaves the run until one comes";
+        SendUnpushed(/*leaves=*/true);
         link_->Flush(kFlushMax);  // It may tell of a failed evaluation.
-        link_->Leave(kNoTrainer).IgnoreError();  // The lease ends by itself.
+        // Else the lease ends by itself.
+        link_->Leave(MakeLeave(kNoTrainer)).IgnoreError();
       }
       link_.reset();
       return part_->lost();
@@ -452,7 +454,7 @@ void IslandRunner::Do(Action action, int64_t seen) {
       break;
     case ActionKind::kLeave:
       link_->Flush(kFlushMax);
-      status = link_->Leave(action.reason);
+      status = link_->Leave(MakeLeave(action.reason));
       break;
     case ActionKind::kFinish:
       return;
@@ -508,20 +510,18 @@ absl::Status IslandRunner::DoTogether(Lane lane, Action& action) {
         link_->ForgetSteps();
       }
       break;
-    case ActionKind::kBeginRound:
-      loss_sum_ = 0;
-      loss_count_ = 0;
-      {
-        MutexLock lock(&mutex_);
-        phases_.Began();
-      }
+    case ActionKind::kBeginRound: {
+      MutexLock lock(&mutex_);
+      phases_.Began();
       break;
+    }
     case ActionKind::kTrain:
       action.done_step_count = result.step.step_count;
+      action.done_token_count = result.step.token_count;
       Trained(action, result);
       break;
     case ActionKind::kContribute:
-      Contributed(action);
+      Contributed(action, result);
       if (action.in_background) break;
       [[fallthrough]];
     case ActionKind::kSave: {
@@ -578,11 +578,7 @@ void IslandRunner::Trained(const Action& action, const PartResult& result) {
   tokens_a_step_ = step.token_count / step.step_count;
   progress_.loss = step.loss;
   progress_.gradient_norm = step.gradient_norm;
-  if (step.loss.has_value()) {
-    loss_sum_ += *step.loss;
-    ++loss_count_;
-    link_->AddLoss(*step.loss);
-  }
+  if (step.loss.has_value()) link_->AddLoss(*step.loss);
   link_->AddMetrics(step.metrics, step.token_count);
 }
 
@@ -617,17 +613,15 @@ SaveHeader IslandRunner::DescribeSave(const Action& action) const {
   return header;
 }
 
-void IslandRunner::Contributed(const Action& action) {
+void IslandRunner::Contributed(const Action& action,
+                               const PartResult& result) {
   LOG(INFO) << "contribution " << action.seq << ": " << action.step_count
             << " steps, "
-            << (loss_count_ > 0
-                    ? absl::StrCat("training loss ", loss_sum_ / loss_count_,
-                                   ", ")
+            << (result.loss.has_value()
+                    ? absl::StrCat("training loss ", *result.loss, ", ")
                     : "")
             << static_cast<int64_t>(progress_.tokens_per_second)
             << " tokens/s";
-  loss_sum_ = 0;
-  loss_count_ = 0;
   MutexLock lock(&mutex_);
   contributions_.Made(action.seq, action.step_count * tokens_a_step_,
                       loop_.plan().cut_size());
@@ -661,6 +655,14 @@ void IslandRunner::Evaluated(const Action& action, const absl::Status& status,
   link_->AddEvaluation(evaluation);
   progress_.evaluation = evaluation;
   failpoint::Hit("island.evaluated.after");
+}
+
+v1::LeaveRequest IslandRunner::MakeLeave(const std::string& reason) const {
+  v1::LeaveRequest leave;
+  leave.set_reason(reason);
+  leave.set_step(progress_.step);
+  if (progress_.loss.has_value()) leave.set_loss(*progress_.loss);
+  return leave;
 }
 
 // Adds the remedy to an error of IsOfOtherRun.

@@ -96,13 +96,15 @@ class IslandRunner {
   void TellOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellServers(const v1::IslandPlan& plan);
   void Trained(const Action& action, const PartResult& result);
+  // Hands unpushed work on; of an island that leaves, all that it has.
+  void SendUnpushed(bool leaves);
   // Hands the phases of ended synchronizations on; before the island's end,
   // those of all.
   void SendPhases(bool is_end);
   void UpdateMetrics(const Action& action);
   void Paused(const Action& action, absl::Duration span);
   SaveHeader DescribeSave(const Action& action) const;
-  void Contributed(const Action& action);
+  void Contributed(const Action& action, const PartResult& result);
   void Evaluated(const Action& action, const absl::Status& status,
                  const PartResult& result);
   absl::Status DoTransfer(Lane lane, const PartCommand& command,
@@ -111,6 +113,8 @@ class IslandRunner {
   void EndOthers(Lane lane, const absl::Status& status);
   bool lost() const;
   absl::StatusOr<IslandProgress> Finish(const Action& action);
+  // Makes the Leave of this island, at its present step.
+  v1::LeaveRequest MakeLeave(const std::string& reason) const;
   absl::Status Explain(const absl::Status& status) const;
   void Report(const Action& action);
   void Log(const Action& action);
@@ -161,8 +165,6 @@ class IslandRunner {
   std::string hindrance_;  // Why it does not train; empty: it does.
   std::string index_digest_;  // TrainerTrain.index_digest.
   std::string warning_;       // The newest plan's, for the log.
-  double loss_sum_ = 0;  // Since the last contribution, for the log.
-  int64_t loss_count_ = 0;
   int64_t reset_run_epoch_ = 0;  // The run_epoch of the last optimizer reset.
   StepSpeed step_speed_;
   int64_t tokens_a_step_ = 0;          // The newest step's.

@@ -124,6 +124,16 @@ void IslandRunner::SendPhases(bool is_end) {
   link_->AddPhases(std::move(ended));
 }
 
+void IslandRunner::SendUnpushed(bool leaves) {
+  std::vector<v1::UnpushedWork> unpushed;
+  {
+    MutexLock lock(&mutex_);
+    if (leaves) loop_.OnLeaving();
+    unpushed = loop_.TakeUnpushed();
+  }
+  link_->AddUnpushed(unpushed);
+}
+
 void IslandRunner::UpdateMetrics(const Action& action) {
   metrics_->Update(progress_);
   bool ready = false;
@@ -176,6 +186,8 @@ void IslandRunner::Report(const Action& action) {
   Log(action);
   SendPhases(action.kind == ActionKind::kLeave ||
              action.kind == ActionKind::kFinish);
+  SendUnpushed(action.kind == ActionKind::kLeave ||
+               (action.kind == ActionKind::kFinish && action.status.ok()));
   if (metrics_.has_value()) UpdateMetrics(action);
   v1::ReportProgressRequest report;
   report.set_step(progress_.step);

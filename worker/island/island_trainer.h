@@ -44,7 +44,7 @@ struct StepResult {
   // have no part in the time.
   int64_t kept_step_count = 0;
   // Mean of the steps, nats a token, before updates; nullopt: not known.
-  std::optional<float> loss;
+  std::optional<double> loss;
   double gradient_norm = 0;  // Before clipping, of the last step; 0: unknown.
   int64_t token_count = 0;
   absl::Time begin, end;

@@ -242,6 +242,11 @@ absl::Status OpenAt(const Kind& kind, int64_t offset, Opened& opened) {
     outline.header.summary.contributions.push_back(
         {info.key().fragment(), info.anchor_version()});
   }
+  if (!outline.contributions.empty()) {
+    const v1::ContributionInfo& first = outline.contributions.front();
+    outline.header.summary.step_count = first.step_count();
+    outline.header.summary.token_count = first.token_count();
+  }
   outline.answers.clear();
   outline.foreseen.clear();
   RETURN_IF_ERROR(ParseAnswers(json, outline));

@@ -53,6 +53,9 @@ struct SaveHeader {
   // fragment. Without such a trainer token_counts is empty.
   std::string trainer_save_id;
   std::vector<int64_t> token_counts;
+  // Streaming runs: training losses since the previous contribution of each
+  // fragment. Empty in files of older programs.
+  std::vector<LossSum> losses;
   // Run.run_uid, and the newest place of the coordinator's log that the island
   // had seen. Empty and not set in files of older programs.
   std::string run_uid;

@@ -28,6 +28,7 @@ class SaveFileTest : public testing::Test {
     header_.restart_step_count = 4;
     header_.trainer_save_id = "1-0-7";
     header_.token_counts = {5, 0};
+    header_.losses = {{0.1 + 0.2, 3}, {}};
     header_.summary.evaluator_version = 5;
     header_.summary.evaluator_index = 1;
     header_.summary.evaluator_count = 3;
@@ -94,6 +95,7 @@ TEST_F(SaveFileTest, GivesBackWhatWasWritten) {
   EXPECT_EQ(save->header.restart_step_count, 4);
   EXPECT_EQ(save->header.trainer_save_id, "1-0-7");
   EXPECT_EQ(save->header.token_counts, (std::vector<int64_t>{5, 0}));
+  EXPECT_EQ(save->header.losses, header_.losses);
   EXPECT_EQ(save->header.summary.evaluator_count, 3);
   EXPECT_EQ(save->arrays.first_moment, first_);
   EXPECT_EQ(save->arrays.second_moment, second_);

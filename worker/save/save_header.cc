@@ -60,6 +60,21 @@ absl::Status ParseTrainer(const Json& json, SaveHeader& header) {
   return absl::OkStatus();
 }
 
+// Files of older programs have none.
+absl::Status ParseLosses(const Json& json, SaveHeader& header) {
+  const auto losses = json.find("losses");
+  if (losses == json.end()) return absl::OkStatus();
+  if (!losses->is_array()) return Damaged("losses is not a list");
+  for (const Json& loss : *losses) {
+    if (!loss.is_array() || loss.size() != 2 || !loss[0].is_number() ||
+        !loss[1].is_number_integer()) {
+      return Damaged("losses is not a list of sums");
+    }
+    header.losses.push_back({loss[0].get<double>(), loss[1].get<int64_t>()});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ParsePlace(const Json& json, SaveHeader& header) {
   if (const auto name = json.find("name"); name != json.end()) {
     if (!name->is_string()) return Damaged("its name is not text");
@@ -118,6 +133,12 @@ Json HeaderJson(const SaveHeader& header) {
     json["trainer_save_id"] = header.trainer_save_id;
     json["token_counts"] = header.token_counts;
   }
+  if (!header.losses.empty()) {
+    json["losses"] = Json::array();
+    for (const LossSum& loss : header.losses) {
+      json["losses"].push_back({loss.sum, loss.step_count});
+    }
+  }
   if (!header.log.cluster_id().empty()) json["log"] = ToHex(header.log);
   if (summary.records_follow) json["records_follow"] = 1;
   if (!header.name.empty()) json["name"] = header.name;
@@ -160,6 +181,7 @@ absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
   RETURN_IF_ERROR(ParseTracks(json, summary));
   RETURN_IF_ERROR(ParseOrigin(json, header));
   RETURN_IF_ERROR(ParseTrainer(json, header));
+  RETURN_IF_ERROR(ParseLosses(json, header));
   RETURN_IF_ERROR(ParsePlace(json, header));
   const auto held = json.find("held");
   if (held == json.end()) return header;

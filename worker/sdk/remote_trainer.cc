@@ -182,9 +182,7 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
   }
   result.step_count = done.step_count();
   result.kept_step_count = train.kept_step_count();
-  if (done.step_count() > 0 && done.has_loss()) {
-    result.loss = static_cast<float>(done.loss());
-  }
+  if (done.step_count() > 0 && done.has_loss()) result.loss = done.loss();
   result.token_count = weight_unit() == v1::WEIGHT_UNIT_STEPS
                            ? done.step_count()
                            : done.token_count();

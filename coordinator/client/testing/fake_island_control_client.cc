@@ -36,7 +36,7 @@ int FakeIslandControlClient::heartbeat_count() const {
   return heartbeat_count_;
 }
 
-bool FakeIslandControlClient::left() const {
+std::optional<v1::LeaveRequest> FakeIslandControlClient::left() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return left_;
 }
@@ -74,10 +74,10 @@ absl::Status FakeIslandControlClient::ReportProgress(
   return absl::OkStatus();
 }
 
-absl::Status FakeIslandControlClient::Leave(absl::string_view /*reason*/) {
+absl::Status FakeIslandControlClient::Leave(v1::LeaveRequest leave) {
   std::lock_guard<std::mutex> lock(mutex_);
   RETURN_IF_ERROR(plans_.NextError("Leave"));
-  left_ = true;
+  left_ = std::move(leave);
   return absl::OkStatus();
 }
 

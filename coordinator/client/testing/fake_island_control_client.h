@@ -6,6 +6,7 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,8 @@ class FakeIslandControlClient : public IslandControlClient {
   std::vector<v1::JoinRequest> joins() const;
   std::vector<v1::ReportProgressRequest> progress() const;
   int heartbeat_count() const;
-  bool left() const;
+  // The newest Leave that was answered; nullopt: none was.
+  std::optional<v1::LeaveRequest> left() const;
 
   absl::StatusOr<v1::JoinResponse> Join(
       const v1::JoinRequest& request) override;
@@ -37,7 +39,7 @@ class FakeIslandControlClient : public IslandControlClient {
                                              absl::Duration timeout,
                                              std::stop_token stop) override;
   absl::Status ReportProgress(v1::ReportProgressRequest progress) override;
-  absl::Status Leave(absl::string_view reason) override;
+  absl::Status Leave(v1::LeaveRequest leave) override;
 
  private:
   FakePlanSource<v1::IslandPlan> plans_;
@@ -48,7 +50,7 @@ class FakeIslandControlClient : public IslandControlClient {
   std::vector<v1::JoinRequest> joins_;
   std::vector<v1::ReportProgressRequest> progress_;
   int heartbeat_count_ = 0;
-  bool left_ = false;
+  std::optional<v1::LeaveRequest> left_;
 };
 
 }  // namespace atl::coordinator

@@ -106,6 +106,9 @@ std::optional<v1::RunEvent> ToEvent(
       changed.set_slot(record.member_set().slot());
       changed.set_island_epoch(record.member_set().island_epoch());
       changed.set_state(record.member_set().state());
+      if (record.member_set().has_leave()) {
+        *changed.mutable_leave() = record.member_set().leave();
+      }
       return event;
     }
     case storage::v1::Record::kRoundOpened:
@@ -149,6 +152,7 @@ std::optional<v1::RunEvent> ToEvent(
     case storage::v1::Record::kRunPlaced:
     case storage::v1::Record::kRunStarted:
     case storage::v1::Record::kRoundJudged:
+    case storage::v1::Record::kWorkUnpushed:
     case storage::v1::Record::kCoordinatorStarted:
     case storage::v1::Record::kServerSet:
     case storage::v1::Record::kRunDeleted:

@@ -38,7 +38,8 @@ std::map<int32_t, v1::SlotPlan> MakeNewPlans(const RunState& state,
                                              int32_t fragment) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const std::vector<int64_t> steps =
-      DyluSteps(RelativeSpeeds(state, observed, slots),
+      DyluSteps(RelativeSpeeds(state, observed, slots,
+                               schedule.inner_step_count()),
                 schedule.inner_step_count());
   const bool is_local = state.spec().data().fingerprint().empty();
   const std::vector<std::vector<int32_t>> dealt =

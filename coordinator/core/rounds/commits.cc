@@ -99,35 +99,51 @@ bool IsTooFarAhead(const RunState& state, const Observations& observed) {
   return false;
 }
 
-// Mean of the losses of the merged islands; not set if none reports one.
-void SetTrainingLoss(const RunState& state, const Observations& observed,
-                     const v1::Seal& seal, v1::Round& round) {
-  double sum = 0;
-  int64_t count = 0;
-  for (const v1::SealedContribution& sealed : seal.contributions()) {
-    const ObservedMember& member = observed.members[sealed.key().slot()];
-    if (member.loss_step_count > 0) {
-      sum += member.loss_sum / static_cast<double>(member.loss_step_count);
-      ++count;
-    }
+struct MergedLoss {
+  int32_t slot = 0;
+  double loss = 0;
+};
+
+// The training losses of the merged contributions that have one, in the seal's
+// order. If all are of older programs: what their islands' reports of progress
+// say, which depends on when the reports come.
+std::vector<MergedLoss> ListLosses(const FragmentState& fragment,
+                                   const Observations& observed) {
+  std::vector<MergedLoss> losses;
+  for (const storage::v1::SealedInfo& merged : fragment.sealed.infos()) {
+    if (!merged.info().has_training_loss()) continue;
+    losses.push_back(
+        {merged.info().key().slot(), merged.info().training_loss()});
   }
-  if (count > 0) round.set_training_loss(sum / static_cast<double>(count));
+  if (!losses.empty()) return losses;
+  for (const v1::SealedContribution& sealed :
+       fragment.sealed.seal().contributions()) {
+    const int32_t slot = sealed.key().slot();
+    const ObservedMember& member = observed.members[slot];
+    if (member.loss_step_count == 0) continue;
+    losses.push_back(
+        {slot, member.loss_sum / static_cast<double>(member.loss_step_count)});
+  }
+  return losses;
+}
+
+// The unweighted mean; not set if no loss is known.
+void SetTrainingLoss(const std::vector<MergedLoss>& losses, v1::Round& round) {
+  if (losses.empty()) return;
+  double sum = 0;
+  for (const MergedLoss& merged : losses) sum += merged.loss;
+  round.set_training_loss(sum / static_cast<double>(losses.size()));
 }
 
 // The training loss that the guard looks at. Islands report it themselves, so
 // those with a token count only if no other was merged, and three of them must
 // agree: one alone could pause the run.
 std::optional<double> FindGuardLoss(const RunState& state,
-                                    const Observations& observed,
-                                    const v1::Seal& seal) {
+                                    const std::vector<MergedLoss>& losses) {
   std::vector<double> trusted, enrolled;
-  for (const v1::SealedContribution& sealed : seal.contributions()) {
-    const int32_t slot = sealed.key().slot();
-    const ObservedMember& member = observed.members[slot];
-    if (member.loss_step_count == 0) continue;
-    (state.members()[slot].enrolled() ? enrolled : trusted)
-        .push_back(member.loss_sum /
-                   static_cast<double>(member.loss_step_count));
+  for (const MergedLoss& merged : losses) {
+    (state.members()[merged.slot].enrolled() ? enrolled : trusted)
+        .push_back(merged.loss);
   }
   if (!trusted.empty()) return LowerMedian(trusted);
   if (enrolled.size() < 3) return std::nullopt;
@@ -187,8 +203,9 @@ storage::v1::Record MakeCommit(const RunState& state,
   round.set_outer_gradient_norm(std::sqrt(prepared.norm_squared));
   *round.mutable_open_time() = ToProto(fragment.open_time);
   *round.mutable_seal_time() = ToProto(fragment.seal_time);
-  SetTrainingLoss(state, observed, seal, round);
-  const std::optional<double> guard_loss = FindGuardLoss(state, observed, seal);
+  const std::vector<MergedLoss> losses = ListLosses(fragment, observed);
+  SetTrainingLoss(losses, round);
+  const std::optional<double> guard_loss = FindGuardLoss(state, losses);
   if (guard_loss.has_value()) {
     record.mutable_round_committed()->set_guard_loss(*guard_loss);
   }

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "base/layout/fragment_schedule.h"
 #include "base/layout/run_length.h"
 #include "base/layout/run_timing.h"
 #include "coordinator/core/rounds/contributions.h"
@@ -47,6 +48,16 @@ void Measure(const AskedSlot& asked, int64_t step_count, absl::Time now,
   member.speeds.push_back(static_cast<double>(step_count) /
                           absl::ToDoubleSeconds(now - asked.plan_time));
   if (member.speeds.size() > kSpeedsKept) member.speeds.pop_front();
+}
+
+// The share of a round's time that the island's pushes leave for its steps.
+double TrainingShare(const RunState& state, const ObservedMember& member,
+                     double reference, int64_t inner_step_count) {
+  if (IsStreaming(state.spec().schedule())) return 1;  // It trains meanwhile.
+  const double push =
+      absl::ToDoubleSeconds(member.phases.MedianPush(kSpeedsKept));
+  const double round = static_cast<double>(inner_step_count) / reference;
+  return std::max(0.0, 1 - push / round);
 }
 
 // v_w of measured_speeds.h; zeros if nothing is known.
@@ -156,13 +167,18 @@ double MeasuredSpeed(const ObservedMember& member) {
 
 std::vector<double> RelativeSpeeds(const RunState& state,
                                    const Observations& observed,
-                                   const std::vector<int32_t>& slots) {
+                                   const std::vector<int32_t>& slots,
+                                   int64_t inner_step_count) {
   std::vector<double> speeds = KnownSpeeds(state, observed, slots);
   const double reference = MedianOfKnown(speeds);
   if (!(reference > 0)) return std::vector<double>(slots.size(), 1.0);
   for (size_t i = 0; i < slots.size(); ++i) {
     const double claim = ClaimedSpeed(state, observed, slots[i]);
-    if (claim > 0) speeds[i] = std::min(speeds[i], claim);
+    if (claim > 0) {
+      const double share = TrainingShare(state, observed.members[slots[i]],
+                                         reference, inner_step_count);
+      speeds[i] = std::min(speeds[i], claim * share);
+    }
     speeds[i] /= reference;
   }
   return speeds;

@@ -10,6 +10,11 @@
 // newest kSpeedsKept measurements, so one long pause does not change it. An
 // island's own claim about its speed can lower its own plan and nothing else.
 //
+// A claim is of training alone. In a run in rounds an island pushes before it
+// trains again, so it is asked for the steps that it can do in the round's time,
+// H / v_ref, less its pushes, as it reports them. Otherwise an island whose
+// pushes always come too late would never be measured.
+//
 // Medians here are lower medians: of an even count the lower of the two values
 // in the middle. So less than half of the islands, or one of two, cannot raise
 // the median above all others.
@@ -57,10 +62,12 @@ double MeasuredSpeed(const ObservedMember& member);
 // v_w / v_ref of each of `slots`, for slot_plans.h. v_w is the measured speed;
 // before the first measurement the lesser of the island's claim and the median
 // of the measured ones. v_ref is the median of all v_w. A claim below its v_w
-// lowers an island's own share. 1 if nothing is known.
+// lowers an island's own share, and so do its pushes in a round of
+// `inner_step_count` steps (H). 1 if nothing is known.
 std::vector<double> RelativeSpeeds(const RunState& state,
                                    const Observations& observed,
-                                   const std::vector<int32_t>& slots);
+                                   const std::vector<int32_t>& slots,
+                                   int64_t inner_step_count);
 
 // The times at which a round's contributions are due: an island of speed v_ref
 // has then done the largest of the round's plans. Neither a claim nor a push of

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/layout/run_length.h"
+#include "base/time/proto_time.h"
 #include "coordinator/core/testing/run_simulation_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -48,6 +49,22 @@ class MeasuredSpeedsTest : public RunSimulationTest {
     report.set_tokens_per_second(
         steps_per_second *
         static_cast<double>(TokensAStep(run_->state().spec())));
+    ASSERT_TRUE(run_->machine()
+                    .Step(event::Progress{run_->Credentials(Name(i)), report},
+                          run_->now())
+                    .status()
+                    .ok());
+  }
+  void ReportPush(int i, int64_t seq, absl::Duration duration) {
+    v1::ReportProgressRequest report = *run_->machine()
+                                            .observed()
+                                            .members[static_cast<size_t>(i)]
+                                            .progress;
+    v1::SyncPhases& sync = *report.add_sync_phases();
+    sync.set_seq(seq);
+    v1::PhaseTime& push = *sync.add_phases();
+    push.set_phase(v1::PHASE_PUSH);
+    *push.mutable_duration() = ToProto(duration);
     ASSERT_TRUE(run_->machine()
                     .Step(event::Progress{run_->Credentials(Name(i)), report},
                           run_->now())
@@ -106,6 +123,25 @@ TEST_F(MeasuredSpeedsTest, AFalseClaimChangesNobodysPlan) {
   for (const auto& sealed : run_->fragment(0).sealed.seal().contributions()) {
     EXPECT_FLOAT_EQ(sealed.weight(), 0.25);
   }
+}
+
+// Rounds of 8 steps at 1 step a second. The last island needs 4 s to push, and
+// no round awaits it, so it is never measured.
+TEST_F(MeasuredSpeedsTest, AnIslandIsAskedForTheStepsThatFitBesideItsPush) {
+  StartClaiming({1, 1, 1, 1});
+  Round({8, 8, 8, 12});
+  ASSERT_THAT(Steps(), ElementsAre(8, 8, 8, 5));  // Measured: 8 in 12 s.
+  StartClaiming({1, 1, 1, 1});
+  Round({8, 8, 8, 8});
+  ASSERT_THAT(Steps(), ElementsAre(8, 8, 8, 8));
+  ReportPush(3, 1, absl::Seconds(4));
+  Round({8, 8, 8, 8});
+  EXPECT_THAT(Steps(), ElementsAre(8, 8, 8, 4));
+  // However long a push is, a plan has a step.
+  ReportPush(3, 2, absl::Seconds(40));
+  ReportPush(3, 3, absl::Seconds(40));
+  Round({8, 8, 8, 8});
+  EXPECT_THAT(Steps(), ElementsAre(8, 8, 8, 1));
 }
 
 TEST_F(MeasuredSpeedsTest, OneOfTwoCannotRaiseTheMedian) {

@@ -76,7 +76,8 @@ std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
       StartStep(schedule, fragment_count, fragment, version);
   std::vector<int64_t> steps(slots.size(), step_count);
   if (elastic) {
-    steps = ElasticSteps(RelativeSpeeds(state, observed, slots), step_count);
+    steps = ElasticSteps(
+        RelativeSpeeds(state, observed, slots, step_count), step_count);
   }
   // Streaming rounds overlap: an island reads one data shard for all.
   const std::vector<std::vector<int32_t>> dealt =

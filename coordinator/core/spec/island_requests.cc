@@ -109,6 +109,30 @@ void CheckPhases(const v1::ReportProgressRequest& request,
   }
 }
 
+void CheckUnpushed(const v1::ReportProgressRequest& request,
+                   std::vector<FieldViolation>& violations) {
+  if (request.unpushed_size() > kUnpushedMax) {
+    violations.push_back(
+        {"unpushed", absl::StrCat("has ", request.unpushed_size(),
+                                  " entries, must have at most ",
+                                  kUnpushedMax)});
+    return;
+  }
+  for (int i = 0; i < request.unpushed_size(); ++i) {
+    const v1::UnpushedWork& work = request.unpushed(i);
+    const int64_t numbers[] = {work.fragment(),    work.version(),
+                               work.step_count(),  work.token_count(),
+                               work.run_epoch(),   work.seq()};
+    for (const int64_t number : numbers) {
+      if (number >= 0 && number <= kProgressCountMax) continue;
+      violations.push_back(
+          {absl::StrCat("unpushed[", i, "]"),
+           "its numbers must be at least 0 and at most 2^52"});
+      break;
+    }
+  }
+}
+
 void CheckMetrics(const v1::ReportProgressRequest& request,
                   std::vector<FieldViolation>& violations) {
   if (request.metrics_size() > static_cast<int>(kTrainerMetricsMax)) {
@@ -178,6 +202,19 @@ absl::Status CheckProgress(const v1::ReportProgressRequest& request) {
   }
   CheckPhases(request, violations);
   CheckMetrics(request, violations);
+  CheckUnpushed(request, violations);
+  if (violations.empty()) return absl::OkStatus();
+  return InvalidFields(violations);
+}
+
+absl::Status CheckLeave(const v1::LeaveRequest& request) {
+  std::vector<FieldViolation> violations;
+  if (request.step() < 0 || request.step() > kProgressCountMax) {
+    violations.push_back({"step", "must be at least 0 and at most 2^52"});
+  }
+  if (!std::isfinite(request.loss())) {
+    violations.push_back({"loss", "must be finite, or not set"});
+  }
   if (violations.empty()) return absl::OkStatus();
   return InvalidFields(violations);
 }

@@ -19,11 +19,18 @@ inline constexpr int64_t kProgressCountMax = int64_t{1} << 52;
 // Synchronizations in a progress report, and the longest phase of one.
 inline constexpr int kSyncPhasesMax = 16;
 inline constexpr absl::Duration kPhaseMax = absl::Hours(24 * 366);
+// Pieces of unpushed work in a progress report.
+inline constexpr int kUnpushedMax = 64;
 
 // INVALID_ARGUMENT: a number is negative or not finite, or a count above
-// kProgressCountMax; there are more than kSyncPhasesMax synchronizations; a
+// kProgressCountMax; there are more than kSyncPhasesMax synchronizations or
+// kUnpushedMax pieces of unpushed work; a
 // phase is not one that islands report, is there twice, does not start between
 // 1970 and 9999, or lasts longer than kPhaseMax.
 absl::Status CheckProgress(const v1::ReportProgressRequest& request);
+
+// INVALID_ARGUMENT: the step is negative or above kProgressCountMax, or the loss
+// is not finite.
+absl::Status CheckLeave(const v1::LeaveRequest& request);
 
 }  // namespace atl::coordinator

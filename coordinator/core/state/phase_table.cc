@@ -12,6 +12,8 @@ namespace {
 constexpr std::array<v1::Phase, 5> kPhases = {
     v1::PHASE_TRAIN, v1::PHASE_ENCODE, v1::PHASE_PUSH, v1::PHASE_WAIT,
     v1::PHASE_APPLY};
+constexpr size_t kPush = 2;  // In kPhases.
+static_assert(kPhases[kPush] == v1::PHASE_PUSH);
 
 }  // namespace
 
@@ -32,6 +34,19 @@ bool PhaseTable::Add(const v1::SyncPhases& sync) {
   kept_.insert(place, added);
   if (kept_.size() > kKeptMax) kept_.erase(kept_.begin());
   return true;
+}
+
+absl::Duration PhaseTable::MedianPush(size_t count) const {
+  std::vector<int64_t> pushes;
+  const size_t first = kept_.size() - std::min(count, kept_.size());
+  for (size_t i = first; i < kept_.size(); ++i) {
+    const int64_t duration_us = kept_[i].spans[kPush].duration_us;
+    if (duration_us >= 0) pushes.push_back(duration_us);
+  }
+  if (pushes.empty()) return absl::ZeroDuration();
+  const auto middle = pushes.begin() + (pushes.size() - 1) / 2;
+  std::nth_element(pushes.begin(), middle, pushes.end());
+  return absl::Microseconds(*middle);
 }
 
 std::vector<v1::PhaseTime> PhaseTable::Find(int64_t seq) const {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "atoll/v1/island_service.pb.h"
 
 namespace atl::coordinator {
@@ -22,6 +23,10 @@ class PhaseTable {
   // Returns false, and changes nothing, if the seq is known, or if kKeptMax
   // greater ones are. Requires: CheckProgress (spec/) accepts `sync`.
   bool Add(const v1::SyncPhases& sync);
+
+  // The lower median duration of the pushes of the newest `count`
+  // synchronizations; 0: none is known.
+  absl::Duration MedianPush(size_t count) const;
 
   // In the order of start_time; empty if the seq is not known.
   std::vector<v1::PhaseTime> Find(int64_t seq) const;

@@ -60,6 +60,22 @@ TEST(PhaseTableTest, KeepsTheNewest) {
   EXPECT_FALSE(table.Find(10 + count).empty());
 }
 
+TEST(PhaseTableTest, KnowsTheMedianOfTheNewestPushes) {
+  PhaseTable table;
+  EXPECT_EQ(table.MedianPush(3), absl::ZeroDuration());
+  for (const int64_t seq : {1, 2, 3, 4}) {
+    v1::SyncPhases sync = MakeSync(seq, absl::Seconds(100));
+    sync.mutable_phases(0)->set_phase(seq == 4 ? v1::PHASE_TRAIN
+                                               : v1::PHASE_PUSH);
+    *sync.mutable_phases(0)->mutable_duration() =
+        ToProto(absl::Seconds(10 * seq));
+    EXPECT_TRUE(table.Add(sync));
+  }
+  // Of 20 and 30 s; the newest has no push.
+  EXPECT_EQ(table.MedianPush(3), absl::Seconds(20));
+  EXPECT_EQ(table.MedianPush(1), absl::ZeroDuration());
+}
+
 TEST(PhaseTableTest, FindsASeqThatCameLate) {
   PhaseTable table;
   EXPECT_TRUE(table.Add(MakeSync(9, absl::Seconds(9))));

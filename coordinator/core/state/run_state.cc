@@ -41,6 +41,13 @@ int64_t DataEndMax(const v1::RunSpec& spec, const v1::SlotPlan& plan) {
   return end;
 }
 
+// Counts are claims: a sum does not overflow.
+int64_t Sum(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(a, std::max<int64_t>(0, b), &sum) ? INT64_MAX
+                                                                  : sum;
+}
+
 template <typename T>
 void PushBounded(std::deque<T>& queue, T value, size_t size_max) {
   queue.push_back(std::move(value));
@@ -100,10 +107,11 @@ absl::Status RunState::Apply(const storage::v1::Record& record) {
     case storage::v1::Record::kRoundAborted:
       return ApplyAborted(record.round_aborted(), time);
     case storage::v1::Record::kOutcomesSet:
-      for (const auto& outcome : record.outcomes_set().outcomes()) {
-        ApplyOutcome(outcome, time);
-      }
+      ApplyOutcomes(record.outcomes_set().outcomes(),
+                    record.outcomes_set().work(), time);
       return absl::OkStatus();
+    case storage::v1::Record::kWorkUnpushed:
+      return ApplyUnpushed(record.work_unpushed());
     case storage::v1::Record::kPinSet: {
       const storage::v1::PinSet& body = record.pin_set();
       const auto [pin, is_new] = pins_.try_emplace(body.pin().pin_id());
@@ -294,8 +302,15 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
   }
   CountKept(*fragment);
   commit_seq_ = commit.commit_seq();
-  for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
-    ApplyOutcome(outcome, time);
+  for (int i = 0; i < commit.outcomes_size(); ++i) {
+    storage::v1::OutcomeWork work;
+    // They are in the same order.
+    if (i < body.round().contributions_size()) {
+      const v1::ContributionInfo& info = body.round().contributions(i).info();
+      work.set_step_count(info.step_count());
+      work.set_token_count(info.token_count());
+    }
+    ApplyOutcome(commit.outcomes(i), work, time);
   }
   for (const storage::v1::SealedInfo& merged : fragment->sealed.infos()) {
     // An older record has no steps.
@@ -488,9 +503,7 @@ absl::Status RunState::ApplyAborted(const storage::v1::RoundAborted& body,
     return Misfit(absl::StrCat("ABORT of fragment ", body.fragment(),
                                ", version ", body.version()));
   }
-  for (const v1::ContributionOutcome& outcome : body.outcomes()) {
-    ApplyOutcome(outcome, time);
-  }
+  ApplyOutcomes(body.outcomes(), body.work(), time);
   fragment->phase = RoundPhase::kIdle;
   fragment->attempt += 1;
   fragment->open.Clear();
@@ -498,7 +511,18 @@ absl::Status RunState::ApplyAborted(const storage::v1::RoundAborted& body,
   return absl::OkStatus();
 }
 
+void RunState::ApplyOutcomes(
+    const google::protobuf::RepeatedPtrField<v1::ContributionOutcome>& outcomes,
+    const google::protobuf::RepeatedPtrField<storage::v1::OutcomeWork>& work,
+    absl::Time time) {
+  for (int i = 0; i < outcomes.size(); ++i) {
+    ApplyOutcome(outcomes[i],
+                 i < work.size() ? work[i] : storage::v1::OutcomeWork(), time);
+  }
+}
+
 void RunState::ApplyOutcome(const v1::ContributionOutcome& outcome,
+                            const storage::v1::OutcomeWork& work,
                             absl::Time time) {
   if (!outcomes_.Add(outcome)) return;
   NoteRefusal(outcome, time);
@@ -506,6 +530,24 @@ void RunState::ApplyOutcome(const v1::ContributionOutcome& outcome,
   if (outcome.key().slot() < members_.size()) {
     Member& member = members_[outcome.key().slot()];
     (merged ? member.merged_count : member.unmerged_count) += 1;
+    const auto told = member.newest_unpushed.find(outcome.key().fragment());
+    // The island could not know that shards have it.
+    const bool is_counted =
+        told != member.newest_unpushed.end() &&
+        told->second.run_epoch() == outcome.key().run_epoch() &&
+        told->second.seq() == outcome.key().seq();
+    v1::IslandTotals& totals = member.totals;
+    if (merged) {
+      totals.set_merged_step_count(
+          Sum(totals.merged_step_count(), work.step_count()));
+      totals.set_merged_token_count(
+          Sum(totals.merged_token_count(), work.token_count()));
+    } else if (!is_counted) {
+      totals.set_unmerged_step_count(
+          Sum(totals.unmerged_step_count(), work.step_count()));
+      totals.set_unmerged_token_count(
+          Sum(totals.unmerged_token_count(), work.token_count()));
+    }
   }
   if (FragmentState* fragment = FindFragment(outcome.key().fragment())) {
     fragment->standing_plans.erase(outcome.key().slot());
@@ -661,6 +703,55 @@ bool RunState::IsEvaluationTrusted(const v1::Evaluation& evaluation) const {
          evaluation.version() >= fragments_[0].guard.evaluations_begin();
 }
 
+bool RunState::IsUncounted(const Member& member,
+                           const v1::UnpushedWork& work) const {
+  if (work.fragment() < 0 || work.fragment() >= fragments_.size() ||
+      work.run_epoch() < 1 || work.run_epoch() > run_epoch() ||
+      work.version() < 0 || work.version() > commit_seq_ + 1) {
+    return false;
+  }
+  // In a streaming run steps for the next version begin before it is there.
+  if (work.run_epoch() == run_epoch() &&
+      work.version() > fragments_[work.fragment()].newest.version() + 1) {
+    return false;
+  }
+  const auto newest = member.newest_unpushed.find(work.fragment());
+  if (newest != member.newest_unpushed.end() &&
+      std::make_pair(work.run_epoch(), work.version()) <=
+          std::make_pair(newest->second.run_epoch(),
+                         newest->second.version())) {
+    return false;
+  }
+  if (work.seq() == 0 || work.run_epoch() != run_epoch()) return true;
+  v1::ContributionKey key;
+  key.set_run_epoch(work.run_epoch());
+  key.set_fragment(work.fragment());
+  key.set_slot(member.record.slot());
+  key.set_seq(work.seq());
+  return !outcomes_.Contains(key);
+}
+
+absl::Status RunState::ApplyUnpushed(const storage::v1::WorkUnpushed& body) {
+  if (body.slot() < 0 || body.slot() >= members_.size()) {
+    return Misfit(absl::StrCat("unpushed work of slot ", body.slot()));
+  }
+  Member& member = members_[body.slot()];
+  for (const v1::UnpushedWork& work : body.work()) {
+    if (!IsUncounted(member, work)) {
+      return Misfit(absl::StrCat("unpushed work of slot ", body.slot(),
+                                 ", fragment ", work.fragment(), ", version ",
+                                 work.version()));
+    }
+    v1::IslandTotals& totals = member.totals;
+    totals.set_unpushed_step_count(
+        Sum(totals.unpushed_step_count(), work.step_count()));
+    totals.set_unpushed_token_count(
+        Sum(totals.unpushed_token_count(), work.token_count()));
+    member.newest_unpushed[work.fragment()] = work;
+  }
+  return absl::OkStatus();
+}
+
 bool RunState::IsInsideAndNewest(const v1::Evaluation& evaluation) const {
   for (auto one = evaluations_.upper_bound(evaluation.version());
        one != evaluations_.end(); ++one) {
@@ -703,7 +794,11 @@ std::string RunState::DebugString() const {
                     absl::FormatTime(member.set_time), " refused ",
                     member.refused_count, " ", member.refusal, " ",
                     absl::FormatTime(member.refusal_time), " until ",
-                    member.sits_out_until, "\n");
+                    member.sits_out_until, " totals ",
+                    member.totals.ShortDebugString(), "\n");
+    for (const auto& [fragment, work] : member.newest_unpushed) {
+      absl::StrAppend(&text, "unpushed ", work.ShortDebugString(), "\n");
+    }
   }
   for (const FragmentState& fragment : fragments_) {
     absl::StrAppend(&text, fragment.newest.DebugString(), "phase ",

@@ -52,6 +52,9 @@ struct Member {
   std::string refusal;         // Why the newest one was refused.
   absl::Time refusal_time;     // When; only if refused_count > 0.
   int64_t sits_out_until = 0;  // Not asked below this commit_seq.
+  v1::IslandTotals totals;     // Island.totals.
+  // By fragment: the newest work without a push that is in `totals`.
+  std::map<int32_t, v1::UnpushedWork> newest_unpushed;
 
   // Leases a data shard and may push.
   bool present() const {
@@ -234,6 +237,10 @@ class RunState {
   // the slots of `open` without a token; if it has none, those of all present
   // members without a token; otherwise all of `open`.
   std::vector<int32_t> ListEvaluators(const v1::OpenRound& open) const;
+  // True if the member's unpushed work is not counted yet: it is of a later
+  // (run_epoch, version) of its fragment than what is, which exists or is the
+  // next one, and its contribution has no outcome.
+  bool IsUncounted(const Member& member, const v1::UnpushedWork& work) const;
   // True if the member was asked to evaluate the version, which exists. Async
   // islands evaluate what they hold in their turn: at most one version in as
   // many periods (EvaluationSpec.every_round_count) as islands take turns.
@@ -285,7 +292,14 @@ class RunState {
   void ApplyEvaluated(const v1::Evaluation& evaluation, absl::Time time);
   // True if the evaluation ends what an earlier one outside the band began.
   bool IsInsideAndNewest(const v1::Evaluation& evaluation) const;
-  void ApplyOutcome(const v1::ContributionOutcome& outcome, absl::Time time);
+  void ApplyOutcome(const v1::ContributionOutcome& outcome,
+                    const storage::v1::OutcomeWork& work, absl::Time time);
+  void ApplyOutcomes(
+      const google::protobuf::RepeatedPtrField<v1::ContributionOutcome>&
+          outcomes,
+      const google::protobuf::RepeatedPtrField<storage::v1::OutcomeWork>& work,
+      absl::Time time);
+  absl::Status ApplyUnpushed(const storage::v1::WorkUnpushed& body);
   // Elastic runs: what an outcome means for whether its island sits out.
   void NoteRefusal(const v1::ContributionOutcome& outcome, absl::Time time);
   void AdvanceData(const FragmentState& fragment);

@@ -23,6 +23,10 @@ storage::v1::MemberSnapshot ToSnapshot(const Member& member) {
   snapshot.set_merged_count(member.merged_count);
   snapshot.set_unmerged_count(member.unmerged_count);
   *snapshot.mutable_set_time() = ToProto(member.set_time);
+  *snapshot.mutable_totals() = member.totals;
+  for (const auto& [fragment, work] : member.newest_unpushed) {
+    *snapshot.add_newest_unpushed() = work;
+  }
   if (member.refused_count == 0) return snapshot;
   snapshot.set_refused_count(member.refused_count);
   snapshot.set_refusal(member.refusal);
@@ -202,6 +206,10 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
     added.merged_count = member.merged_count();
     added.unmerged_count = member.unmerged_count();
     added.set_time = FromProto(member.set_time());
+    added.totals = member.totals();
+    for (const v1::UnpushedWork& work : member.newest_unpushed()) {
+      added.newest_unpushed[work.fragment()] = work;
+    }
     if (member.refused_count() == 0) continue;
     added.refused_count = member.refused_count();
     added.refusal = member.refusal();

@@ -251,6 +251,10 @@ const v1::ContributionInfo* RunSimulation::MakeContribution(
     info.set_data_shard(plan.data_shard());
     info.set_data_begin(plan.data_position());
     info.set_data_end(plan.data_position() + 8 + claims_windows_more);
+    if (const auto loss = training_losses.find(island_id);
+        loss != training_losses.end()) {
+      info.set_training_loss(loss->second);
+    }
     if (!claims_tokens) {
       refused_anchors_.insert({f, island.slot, info.anchor_version()});
     }

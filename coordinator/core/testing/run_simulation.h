@@ -141,6 +141,8 @@ class RunSimulation : public ServerDirectory {
   bool claims_tokens = true;
   // Steps that new contributions claim; 0: the planned ones.
   int64_t claimed_step_count = 0;
+  // Training losses that new contributions of these islands have.
+  std::map<std::string, double> training_losses;
   // Windows that new contributions claim beyond the plan.
   int64_t claims_windows_more = 0;
   // Largest share of the weight that the islands of a token have together.

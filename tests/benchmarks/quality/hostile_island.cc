@@ -155,8 +155,8 @@ class AlteredControl final : public coordinator::IslandControlClient {
     }
     return honest_->ReportProgress(std::move(progress));
   }
-  absl::Status Leave(absl::string_view reason) override {
-    return honest_->Leave(reason);
+  absl::Status Leave(v1::LeaveRequest leave) override {
+    return honest_->Leave(std::move(leave));
   }
 
  private:

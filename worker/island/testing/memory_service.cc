@@ -116,10 +116,10 @@ class MemoryCoordinator : public coordinator::IslandControlClient {
     return service_.Step(event::Progress{island_, progress}).status();
   }
 
-  absl::Status Leave(absl::string_view reason) override {
+  absl::Status Leave(v1::LeaveRequest leave) override {
     std::lock_guard<std::mutex> lock(service_.mutex_);
     ++service_.leave_count_;
-    return service_.Step(event::Leave{island_}).status();
+    return service_.Step(event::Leave{island_, std::move(leave)}).status();
   }
 
  private:

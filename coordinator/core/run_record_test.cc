@@ -1,0 +1,295 @@
+// What a run's record says of its islands' work.
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "atoll/v1/island_service.pb.h"
+#include "coordinator/core/outputs/run_events.h"
+#include "coordinator/core/run_queries.h"
+#include "coordinator/core/testing/run_simulation_fixture.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class RunRecordTest : public RunSimulationTest {
+ protected:
+  void ReportLoss(const std::string& id, double loss) {
+    v1::ReportProgressRequest request;
+    request.set_loss(loss);
+    request.set_loss_step_count(4);
+    ASSERT_TRUE(Progress(id, request).ok());
+  }
+  absl::Status Progress(const std::string& id,
+                        const v1::ReportProgressRequest& request) {
+    const absl::Status status =
+        run_->machine()
+            .Step(event::Progress{run_->Credentials(id), request}, run_->now())
+            .status();
+    run_->Flush();
+    return status;
+  }
+  // The newest commit as history has it.
+  v1::Round NewestRound() const {
+    v1::Round round;
+    for (const storage::v1::Record& record : run_->log()) {
+      if (record.has_round_committed()) {
+        round = record.round_committed().round();
+      }
+    }
+    return round;
+  }
+  void Commit() {
+    for (const char* id : {"i0", "i1"}) run_->PushAll(id);
+    run_->FollowPlans();
+    run_->FollowPlans();
+  }
+};
+
+TEST_F(RunRecordTest, ARoundsLossIsTheMeanOfItsContributionsLosses) {
+  Start(SimpleSpec());
+  run_->training_losses = {{"i0", 0.1}, {"i1", 0.2}};
+  // Reports, which come whenever they come, have no part in it.
+  ReportLoss("i0", 50);
+  Commit();
+  ASSERT_EQ(run_->state().commit_seq(), 1);
+  EXPECT_EQ(NewestRound().training_loss(), (0.1 + 0.2) / 2);
+  EXPECT_EQ(NewestRound().contributions(0).info().training_loss(), 0.1);
+  EXPECT_EQ(run_->state().loss_points().back().value(), (0.1 + 0.2) / 2);
+}
+
+TEST_F(RunRecordTest, AnOlderIslandsContributionHasNoPartInTheLoss) {
+  Start(SimpleSpec());
+  run_->training_losses = {{"i1", 0.25}};
+  ReportLoss("i0", 50);
+  Commit();
+  ASSERT_EQ(run_->state().commit_seq(), 1);
+  EXPECT_EQ(NewestRound().training_loss(), 0.25);
+}
+
+TEST_F(RunRecordTest, OfOlderIslandsAloneTheReportsOfProgressCount) {
+  Start(SimpleSpec());
+  ReportLoss("i0", 2);
+  ReportLoss("i1", 3);
+  Commit();
+  ASSERT_EQ(run_->state().commit_seq(), 1);
+  EXPECT_EQ(NewestRound().training_loss(), 2.5);
+  Commit();  // No report has come since.
+  EXPECT_FALSE(NewestRound().has_training_loss());
+}
+
+TEST_F(RunRecordTest, ALossThatIsNoLossIsRefused) {
+  for (const double loss : {std::numeric_limits<double>::quiet_NaN(),
+                            std::numeric_limits<double>::infinity(), -1.0}) {
+    Start(ElasticSpec());
+    run_->training_losses = {{"i0", loss}};
+    Commit();
+    run_->Pass(absl::Seconds(2));
+    run_->FollowPlans();
+    run_->FollowPlans();
+    ASSERT_EQ(run_->state().commit_seq(), 1) << run_->machine().waits_for();
+    EXPECT_EQ(run_->FindOutcome("i0"), v1::OUTCOME_REJECTED);
+    EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_MERGED);
+    EXPECT_FALSE(NewestRound().has_training_loss());
+    bool is_told = false;
+    for (const v1::RoundContribution& one : NewestRound().contributions()) {
+      if (one.outcome() != v1::OUTCOME_REJECTED) continue;
+      is_told = true;
+      EXPECT_THAT(one.reason(), HasSubstr("training_loss"));
+    }
+    EXPECT_TRUE(is_told);
+  }
+}
+
+TEST_F(RunRecordTest, ALeaveIsKeptWithWhatItTold) {
+  Start(SimpleSpec());
+  v1::LeaveRequest request;
+  request.set_reason("stop requested" + std::string(300, '.'));
+  request.set_step(12);
+  request.set_loss(2.5);
+  ASSERT_TRUE(run_->machine()
+                  .Step(event::Leave{run_->Credentials("i0"), request},
+                        run_->now())
+                  .ok());
+  run_->Flush();
+  run_->Restart();
+  const storage::v1::MemberSet& left = run_->state().members()[0].record;
+  EXPECT_EQ(left.state(), v1::ISLAND_STATE_LEFT);
+  EXPECT_THAT(left.leave().reason(), StartsWith("stop requested."));
+  EXPECT_EQ(left.leave().reason().size(), 256);
+  EXPECT_EQ(left.leave().step(), 12);
+  EXPECT_EQ(left.leave().loss(), 2.5);
+  const auto islands = BuildIslands(run_->machine(), {});
+  ASSERT_TRUE(islands.ok());
+  EXPECT_EQ(islands->islands(0).leave().step(), 12);
+  EXPECT_FALSE(islands->islands(1).has_leave());
+  const auto told = ToEvent(run_->log().back(), {});
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(told->island_changed().leave().step(), 12);
+  // It comes back.
+  ASSERT_TRUE(run_->Join("i0").ok());
+  EXPECT_FALSE(run_->state().members()[0].record.has_leave());
+  run_->CheckLog();
+}
+
+TEST_F(RunRecordTest, ALeaveWithALossThatIsNoNumberIsRefused) {
+  Start(SimpleSpec());
+  v1::LeaveRequest request;
+  request.set_loss(std::numeric_limits<double>::quiet_NaN());
+  const absl::Status status =
+      run_->machine()
+          .Step(event::Leave{run_->Credentials("i0"), request}, run_->now())
+          .status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_TRUE(run_->state().members()[0].ready());
+}
+
+v1::UnpushedWork MakeWork(int64_t version, int64_t step_count = 3) {
+  v1::UnpushedWork work;
+  work.set_run_epoch(1);
+  work.set_version(version);
+  work.set_step_count(step_count);
+  work.set_token_count(step_count * 20);
+  return work;
+}
+
+TEST_F(RunRecordTest, EveryOutcomeCountsItsContributionsTokens) {
+  Start(ElasticSpec());
+  run_->claims_tokens = true;
+  Commit();
+  run_->Pass(absl::Seconds(2));
+  ASSERT_EQ(run_->state().commit_seq(), 1);
+  const v1::IslandTotals& merged = run_->state().members()[0].totals;
+  EXPECT_EQ(merged.merged_step_count(),
+            NewestRound().contributions(0).info().step_count());
+  EXPECT_EQ(merged.merged_token_count(),
+            NewestRound().contributions(0).info().token_count());
+  EXPECT_EQ(merged.unmerged_token_count(), 0);
+  // Late for the next round, which goes on without it.
+  ASSERT_TRUE(run_->Train("i1", 0));
+  run_->PushAll("i0");
+  run_->Pass(absl::Seconds(10));
+  run_->FollowPlans();
+  run_->FollowPlans();
+  ASSERT_EQ(run_->state().commit_seq(), 2) << run_->machine().waits_for();
+  run_->PushLate("i1", 0);
+  run_->FollowPlans();
+  ASSERT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_LATE);
+  const v1::IslandTotals& late = run_->state().members()[1].totals;
+  EXPECT_GT(late.unmerged_token_count(), 0);
+  EXPECT_EQ(late.unmerged_token_count(), late.unmerged_step_count() * 20);
+  run_->CheckLog();
+}
+
+TEST_F(RunRecordTest, UnpushedWorkCountsOnceAFragmentAndVersion) {
+  Start(SimpleSpec());
+  Commit();
+  ASSERT_EQ(run_->state().commit_seq(), 1);
+  v1::ReportProgressRequest request;
+  *request.add_unpushed() = MakeWork(0);
+  *request.add_unpushed() = MakeWork(1, 5);
+  const size_t log_size = run_->log().size();
+  ASSERT_TRUE(Progress("i0", request).ok());
+  EXPECT_EQ(run_->log().size(), log_size + 1);
+  // The answer was lost: it tells it again.
+  ASSERT_TRUE(Progress("i0", request).ok());
+  EXPECT_EQ(run_->log().size(), log_size + 1);
+  run_->Restart();
+  ASSERT_TRUE(Progress("i0", request).ok());
+  run_->Restart(run_->state().revision());
+  ASSERT_TRUE(Progress("i0", request).ok());
+  const v1::IslandTotals& totals = run_->state().members()[0].totals;
+  EXPECT_EQ(totals.unpushed_step_count(), 8);
+  EXPECT_EQ(totals.unpushed_token_count(), 160);
+  EXPECT_EQ(run_->state().members()[1].totals.unpushed_token_count(), 0);
+  const auto islands = BuildIslands(run_->machine(), {});
+  ASSERT_TRUE(islands.ok());
+  EXPECT_EQ(islands->islands(0).totals().unpushed_token_count(), 160);
+  run_->CheckLog();
+}
+
+TEST_F(RunRecordTest, WorkOfAVersionThatDoesNotExistIsNotCounted) {
+  Start(SimpleSpec());
+  for (v1::UnpushedWork work : {MakeWork(2), MakeWork(0)}) {
+    if (work.version() == 0) {
+      work.set_fragment(7);
+      work.set_run_epoch(9);
+    }
+    v1::ReportProgressRequest request;
+    *request.add_unpushed() = work;
+    ASSERT_TRUE(Progress("i0", request).ok());
+  }
+  EXPECT_EQ(run_->state().members()[0].totals.unpushed_step_count(), 0);
+}
+
+TEST_F(RunRecordTest, UnpushedWorkThatIsNoneIsRefusedByName) {
+  Start(SimpleSpec());
+  v1::ReportProgressRequest request;
+  *request.add_unpushed() = MakeWork(0, -1);
+  const absl::Status status = Progress("i0", request);
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(status.message(), HasSubstr("unpushed[0]"));
+}
+
+TEST_F(RunRecordTest, AContributionWithAnOutcomeIsNoUnpushedWork) {
+  Start(SimpleSpec());
+  Commit();
+  v1::ReportProgressRequest request;
+  *request.add_unpushed() = MakeWork(0);
+  request.mutable_unpushed(0)->set_seq(
+      NewestRound().contributions(0).info().key().seq());
+  ASSERT_TRUE(Progress("i0", request).ok());
+  EXPECT_EQ(run_->state().members()[0].totals.unpushed_step_count(), 0);
+}
+
+// The island does not know that a shard has got all of it.
+TEST_F(RunRecordTest, AnOutcomeAfterItsUnpushedWorkCountsNothingMore) {
+  Start(ElasticSpec());
+  ASSERT_TRUE(run_->Train("i1", 0));
+  run_->PushAll("i0");
+  run_->Pass(absl::Seconds(10));
+  run_->FollowPlans();
+  run_->FollowPlans();
+  ASSERT_EQ(run_->state().commit_seq(), 1) << run_->machine().waits_for();
+  v1::ReportProgressRequest request;
+  *request.add_unpushed() = MakeWork(0);
+  request.mutable_unpushed(0)->set_seq(1);  // Its first.
+  ASSERT_TRUE(Progress("i1", request).ok());
+  run_->PushLate("i1", 0);
+  run_->FollowPlans();
+  ASSERT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_LATE);
+  const v1::IslandTotals& totals = run_->state().members()[1].totals;
+  EXPECT_EQ(totals.unpushed_step_count(), 3);
+  EXPECT_EQ(totals.unmerged_step_count(), 0);
+  EXPECT_EQ(run_->state().members()[1].unmerged_count, 1);
+}
+
+// Versions go back, and what a restore takes is told after it.
+TEST_F(RunRecordTest, ARestoreForgetsNoUnpushedWork) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.mutable_schedule()->set_round_count(8);
+  spec.set_checkpoint_every_round_count(1);
+  Start(spec);
+  for (int i = 0; i < 3; ++i) Commit();
+  v1::ReportProgressRequest request;
+  *request.add_unpushed() = MakeWork(2);
+  ASSERT_TRUE(Progress("i0", request).ok());
+  const auto restored = run_->RestoreRun("round-1");
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  *request.add_unpushed() = MakeWork(3, 2);  // Of the epoch before.
+  v1::UnpushedWork work = MakeWork(1, 4);
+  work.set_run_epoch(run_->state().run_epoch());
+  *request.add_unpushed() = work;
+  ASSERT_TRUE(Progress("i0", request).ok());
+  EXPECT_EQ(run_->state().members()[0].totals.unpushed_step_count(), 9);
+  run_->CheckLog();
+}
+
+}  // namespace
+}  // namespace atl::coordinator

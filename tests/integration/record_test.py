@@ -1,0 +1,160 @@
+#!/usr/bin/python3
+"""What the record says of a run's work: the losses that its islands computed,
+and what became of every token that they read."""
+
+import os
+import re
+
+from harness import cases
+from harness import cluster as cluster_module
+from harness import run_file
+from harness import wait
+
+STREAMING = {
+    "layout": {"fragment_count": 2},
+    "schedule": {"fragment_schedule": "staggered", "inner_step_count": 5,
+                 "overlap_step_count": 2},
+}
+# An elastic run whose rounds wait for no island after the first: all of them
+# train for rounds that close without them.
+HASTY = {"schedule": {"min_quorum": 1, "grace_window": "0s",
+                      "lease_duration": "30s", "round_count": 20}}
+
+# "contribution 2: 3 steps, training loss 5.4321, 812 tokens/s".
+_LOGGED = re.compile(r"contribution (\d+): \d+ steps, training loss ([^,]+),")
+
+
+class RecordTest(cluster_module.IntegrationTest):
+
+    def logged_losses(self, cluster, island_id):
+        """Training losses of an island's contributions, by seq."""
+        with open(os.path.join(cluster.directory, island_id + ".log"),
+                  encoding="utf-8", errors="replace") as log:
+            return {int(seq): float(loss)
+                    for seq, loss in _LOGGED.findall(log.read())}
+
+    def losses(self, cluster, unlogged_max=0):
+        """The losses of the rounds, each of which is the mean of what its
+        islands computed. By fragment and version: another order of commits is
+        no other run. An island that died may not have logged one."""
+        logged = {island.island_id: self.logged_losses(cluster,
+                                                       island.island_id)
+                  for island in cluster.islands()}
+        losses = {}
+        unlogged = set()
+        for r in cluster.rounds():
+            merged = [c for c in r.contributions
+                      if c.outcome == cluster_module.MERGED]
+            self.assertTrue(merged)
+            for c in merged:
+                self.assertTrue(c.info.HasField("training_loss"), c)
+                computed = logged[c.island_id].get(c.info.key.seq)
+                if computed is None:
+                    unlogged.add((c.island_id, c.info.key.seq))
+                    continue
+                # The log has six digits.
+                self.assertAlmostEqual(c.info.training_loss, computed,
+                                       delta=1e-5 * computed)
+            mean = sum(c.info.training_loss for c in merged) / len(merged)
+            self.assertEqual(r.training_loss, mean)
+            losses[r.fragment, r.version] = r.training_loss
+        self.assertLessEqual(len(unlogged), unlogged_max, unlogged)
+        return losses
+
+    def run_twice(self, *changes, point=None):
+        """Two runs with the same losses. In the second one island-1 dies at
+        `point`, if there is one."""
+        values = self.run_values(*changes)
+        first = self.cluster
+        first_sha = self.run_strict(first, values)
+        losses = self.losses(first)
+        self.assertEqual(len(losses), len(first.rounds()))
+        self.assertGreater(len(set(losses.values())), 1)
+        second = self.new_cluster("second")
+        if point is None:
+            self.assertEqual(self.run_strict(second, values), first_sha)
+        else:
+            self.assert_a_death_changes_no_bit(
+                second, values, first_sha, "island-1", point,
+                lambda armed: second.start_run(values, armed))
+        self.assertEqual(self.losses(second, 0 if point is None else 1),
+                         losses)
+
+    def test_the_same_strict_run_has_the_same_losses(self):
+        self.run_twice()
+
+    def test_so_has_a_streaming_run(self):
+        self.run_twice(STREAMING)
+
+    def test_a_death_before_a_push_changes_no_loss(self):
+        self.run_twice(point="island.save.after@2")
+
+    def test_a_death_between_pushes_of_a_stream_changes_no_loss(self):
+        self.run_twice(STREAMING, point="island.trained.after@9")
+
+    def assert_every_token_is_named(self, *changes):
+        values = self.run_values(run_file.ELASTIC, HASTY, *changes)
+        fragments = values.get("layout", {}).get("fragment_count", 1)
+        cluster = self.cluster
+        cluster.start_run(values)
+        cluster.wait_state(cluster_module.COMPLETED)
+        names = ["island-%d" % index for index in range(3)]
+        for name in names:
+            process = cluster.processes[name]
+            self.assertEqual(process.wait(), 0, process.tail())
+
+        def settled():
+            # Servers tell of late pushes after the run's end too.
+            islands = {i.island_id: i for i in cluster.islands()}
+            self.seen = {name: (fragments * islands[name].progress.token_count,
+                                islands[name].totals) for name in names}
+            return all(
+                read == totals.merged_token_count +
+                totals.unmerged_token_count + totals.unpushed_token_count
+                for read, totals in self.seen.values())
+
+        wait.until("every token is named", settled)
+        self.assertGreater(sum(read for read, _ in self.seen.values()), 0)
+        self.assertGreater(sum(totals.unpushed_token_count
+                               for _, totals in self.seen.values()), 0)
+        merged = sum(c.info.token_count for r in cluster.rounds()
+                     for c in r.contributions
+                     if c.outcome == cluster_module.MERGED)
+        self.assertEqual(merged, sum(totals.merged_token_count
+                                     for _, totals in self.seen.values()))
+
+    def test_every_token_stands_in_an_outcome_or_a_counter(self):
+        self.assert_every_token_is_named()
+
+    def test_so_does_every_token_of_a_stream(self):
+        self.assert_every_token_is_named(
+            STREAMING, {"schedule": {"max_ahead_steps": 2}})
+
+    def test_an_island_that_leaves_tells_why(self):
+        cluster = self.cluster
+        cluster.start_run(self.run_values(run_file.ELASTIC))
+        cluster.wait_commits(2)
+        cluster.may_end("island-1")
+        cluster.processes["island-1"].stop()
+
+        def left():
+            cluster.check_alive()
+            island, = [i for i in cluster.islands()
+                       if i.island_id == "island-1"]
+            return island if island.state == cluster_module.LEFT else None
+
+        island = wait.until("island-1 has left", left)
+        self.assertEqual(island.leave.reason, "stop requested")
+        self.assertGreater(island.leave.step, 0)
+        self.assertTrue(island.leave.HasField("loss"))
+        listed = cluster.run_cli("island", "list", "run", check=0)
+        self.assertIn("left: stop requested (at step", listed.stdout)
+        cluster.runs.CancelRun(run_id="run")
+        # The events end with the run.
+        told = [e.island_changed for e in cluster.events()
+                if e.island_changed.island_id == "island-1"]
+        self.assertEqual(told[-1].leave, island.leave)
+
+
+if __name__ == "__main__":
+    cases.main()
