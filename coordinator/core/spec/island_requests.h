@@ -26,4 +26,8 @@ inline constexpr absl::Duration kPhaseMax = absl::Hours(24 * 366);
 // 1970 and 9999, or lasts longer than kPhaseMax.
 absl::Status CheckProgress(const v1::ReportProgressRequest& request);
 
+// INVALID_ARGUMENT: a number is negative, or CheckProgress refuses the progress;
+// its fields are named as "progress.NAME".
+absl::Status CheckHeartbeat(const v1::HeartbeatRequest& request);
+
 }  // namespace atl::coordinator
