@@ -680,7 +680,7 @@ UNITS = {
         "data_url_signer": "//base/object_store:aws_credentials //base/object_store:object_url //base/object_store:open_object_store //base/object_store:retrier //base/obs:log //base/status //base/status:refusal //base/sync:mutex //base/time:clock //base/time:proto_time //proto:island_service_proto",
         "data_url_signer_test": "//base/object_store/testing:fake_s3 //base/object_store:open_object_store //base/status:refusal //base/sync/testing:notification //base/time:clock //base/time:proto_time :data_url_signer",
         "event_loop": "//base/failpoint //base/obs:log //base/random_id //base/status //base/status:refusal //base/sync:mutex //base/time:clock //coordinator/core/outputs:run_events //coordinator/core:coordinator //coordinator/metrics:run_metrics //coordinator/store :run_event_writer :waiting_calls @prometheus_cpp",
-        "event_loop_test": "//base/random_id //base/status:refusal //base/sync:mutex //base/time/testing:fake_clock //coordinator/core/testing:run_simulation //coordinator/core:log_history //coordinator/store/testing:memory_store :event_loop",
+        "event_loop_test": "//base/features //base/random_id //base/status:refusal //base/sync:mutex //base/time/testing:fake_clock //coordinator/core/testing:run_simulation //coordinator/core:log_history //coordinator/store/testing:memory_store :event_loop",
         "init_log": "//base/io //base/io:private_directory //base/random_id //base/status //base/time:clock //coordinator/core:coordinator //coordinator/store:rocksdb_store :log_secret",
         "init_log_test": "//base/random_id //base/time:clock //coordinator/store:rocksdb_store :init_log",
         "latest_writer": "//base/rpc:call //base/status:refusal //base/sync:mutex :event_loop @grpc//:grpc++",
