@@ -78,12 +78,13 @@ absl::StatusOr<RunAnswer> RunMachine::Step(const RunEvent& event,
   SetNow(now);
   RunAnswer answer;
   const int64_t revision = state_.revision();
+  const bool is_tick = std::holds_alternative<event::Tick>(event);
   // These decide nothing, unless they make a record.
   const bool is_report = std::holds_alternative<event::Heartbeat>(event) ||
                          std::holds_alternative<event::PlanStream>(event) ||
                          std::holds_alternative<event::Progress>(event);
   if (!is_report) {
-    unsettled_ = !std::holds_alternative<event::Tick>(event);
+    unsettled_ = true;
     other_timer_.reset();
   }
   if (!refusal_.ok()) {
@@ -92,7 +93,9 @@ absl::StatusOr<RunAnswer> RunMachine::Step(const RunEvent& event,
   }
   RETURN_IF_ERROR(
       std::visit([&](const auto& one) { return Take(one, answer); }, event));
-  if (is_report && state_.revision() != revision) {
+  if (is_tick) {
+    unsettled_ = false;
+  } else if (state_.revision() != revision) {
     unsettled_ = true;
     other_timer_.reset();
   }
