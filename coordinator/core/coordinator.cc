@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/features/features.h"
 #include "base/layout/ids.h"
 #include "base/status/check.h"
 #include "base/status/refusal.h"
@@ -27,6 +28,12 @@ constexpr absl::string_view kAfterRun = "after ";
 
 // Shortest time between two samples of the volatile series.
 constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
+
+// Islands call so often that all of them together make about this many calls a
+// second, within the bounds of one's interval.
+constexpr double kHeartbeatsASecond = 500;
+constexpr absl::Duration kHeartbeatIntervalMin = absl::Seconds(2);
+constexpr absl::Duration kHeartbeatIntervalMax = absl::Seconds(20);
 
 // True once a shard has reported that it keeps nothing of an ended run without
 // pins. Until then its plans must tell it about the end and the lost pins.
@@ -50,7 +57,7 @@ absl::Status Coordinator::Restore(const LogSnapshot& log) {
   restored.time = snapshot.time();
   if (snapshot.has_run() && !log.run_id.empty()) {
     std::unique_ptr<RunMachine>& run = runs_[log.run_id];
-    run = std::make_unique<RunMachine>(*this);
+    run = MakeMachine(log.run_id);
     return run->Restore(snapshot.run(), snapshot.revision(),
                         FromProto(snapshot.time()));
   }
@@ -78,7 +85,7 @@ absl::Status Coordinator::Replay(const LogEntry& entry) {
   NoteRecord(entry);
   if (entry.run_id.empty()) return ReplayOwn(entry.record);
   std::unique_ptr<RunMachine>& run = runs_[entry.run_id];
-  if (run == nullptr) run = std::make_unique<RunMachine>(*this);
+  if (run == nullptr) run = MakeMachine(entry.run_id);
   return run->Replay(entry.record);
 }
 
@@ -170,6 +177,7 @@ void Coordinator::BeginLife(absl::Time now) {
   }
   for (auto& [id, run] : runs_)
     run->Step(event::Recovered{}, now).IgnoreError();
+  NoteAllRuns();
   servers_changed_ = true;
 }
 
@@ -225,7 +233,7 @@ absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
       spec.durability() != v1::DURABILITY_ISLAND) {
     spec.mutable_outer()->set_enrolled_norm_factor(kEnrolledNormFactorDefault);
   }
-  auto run = std::make_unique<RunMachine>(*this);
+  std::unique_ptr<RunMachine> run = MakeMachine(request.run_id());
   run->Step(event::Create{request.run_id(), std::move(spec), run_uid}, now)
       .IgnoreError();
   *response.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
@@ -327,6 +335,7 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
   v1::ReportShardsResponse response;
   *response.mutable_lease_duration() = ToProto(options_.server_lease_duration);
   response.set_plan_revision(PlanRevision());
+  response.set_coordinator_features(ProgramFeatures());
   return response;
 }
 
@@ -360,6 +369,50 @@ std::vector<std::string> Coordinator::AliveServers() const {
   return ids;
 }
 
+std::unique_ptr<RunMachine> Coordinator::MakeMachine(
+    const std::string& run_id) {
+  return std::make_unique<RunMachine>(*this,
+                                      [this, run_id] { NoteStep(run_id); });
+}
+
+void Coordinator::NoteStep(const std::string& run_id) {
+  stepped_runs_.insert(run_id);
+  if (!undecided_runs_.insert(run_id).second) return;
+  const auto run = runs_.find(run_id);
+  // It needed no Tick at the Advances since its newest event.
+  if (run != runs_.end()) run->second->SkipTick(advance_time_);
+}
+
+void Coordinator::NoteAllRuns() {
+  for (const auto& [id, run] : runs_) {
+    NoteStep(id);
+    run->Unsettle();
+  }
+}
+
+void Coordinator::NoteTimers() {
+  for (const std::string& id : stepped_runs_) {
+    const auto run = runs_.find(id);
+    if (run == runs_.end()) continue;
+    Noted& noted = noted_[id];
+    island_count_ += run->second->island_count() - noted.island_count;
+    noted.island_count = run->second->island_count();
+    const absl::Time timer = run->second->NextTimer();
+    if (timer == noted.timer) continue;
+    timers_.erase({noted.timer, id});
+    if (timer != absl::InfiniteFuture()) timers_.emplace(timer, id);
+    noted.timer = timer;
+  }
+}
+
+void Coordinator::ForgetTimer(const std::string& run_id) {
+  const auto noted = noted_.find(run_id);
+  if (noted == noted_.end()) return;
+  timers_.erase({noted->second.timer, run_id});
+  island_count_ -= noted->second.island_count;
+  noted_.erase(noted);
+}
+
 void Coordinator::Advance(absl::Time now) {
   if (!refusal_.ok()) return;
   for (auto& [id, server] : servers_) {
@@ -369,24 +422,50 @@ void Coordinator::Advance(absl::Time now) {
     reasons_.push_back(absl::StrCat("server ", id, " is away"));
     TellRuns(id, /*restarted=*/false, now);
   }
-  for (auto& [id, run] : runs_) run->Step(event::Tick{}, now).IgnoreError();
+  for (const auto& [time, id] : timers_) {
+    if (time > now) break;
+    NoteStep(id);
+  }
+  for (const std::string& id : std::set<std::string>(undecided_runs_)) {
+    const auto run = runs_.find(id);
+    if (run == runs_.end() || !run->second->NeedsTick(now)) continue;
+    run->second->Step(event::Tick{}, now).IgnoreError();
+  }
+  undecided_runs_.clear();
+  advance_time_ = std::max(advance_time_, now);
 }
 
 void Coordinator::AddStall(absl::Duration duration) {
   for (auto& [id, server] : servers_) server.lease_end += duration;
-  for (auto& [id, run] : runs_) run->AddStall(duration);
+  for (auto& [id, run] : runs_) {
+    run->AddStall(duration);
+    stepped_runs_.insert(id);
+  }
 }
 
-absl::Time Coordinator::NextTimer() const {
+absl::Time Coordinator::NextTimer() {
   absl::Time next = absl::InfiniteFuture();
   if (!refusal_.ok()) return next;
   for (const auto& [id, server] : servers_) {
     if (server.info.alive) next = std::min(next, server.lease_end);
   }
-  for (const auto& [id, run] : runs_) {
-    next = std::min(next, run->NextTimer());
-  }
-  return next;
+  NoteTimers();
+  return timers_.empty() ? next : std::min(next, timers_.begin()->first);
+}
+
+v1::HeartbeatResponse Coordinator::DescribeLease(const RunMachine& run) const {
+  const absl::Duration lease = IslandLeaseDuration(run.state().spec());
+  v1::HeartbeatResponse response;
+  *response.mutable_lease_duration() = ToProto(lease);
+  response.set_coordinator_features(ProgramFeatures());
+  response.set_coordinator_epoch(coordinator_epoch_);
+  const absl::Duration by_count =
+      absl::Seconds(1) * static_cast<double>(island_count_) /
+      kHeartbeatsASecond;
+  *response.mutable_next_interval() = ToProto(std::min(
+      lease / 4,
+      std::clamp(by_count, kHeartbeatIntervalMin, kHeartbeatIntervalMax)));
+  return response;
 }
 
 void Coordinator::NoteRecord(const LogEntry& entry) {
@@ -454,6 +533,16 @@ std::vector<MirrorWork> Coordinator::ListMirrorWork() const {
   return works;
 }
 
+void Coordinator::SampleIfDue(const std::string& run_id,
+                              const RunMachine& run, absl::Time now) {
+  if (!run.state().started() || run.state().ended()) return;
+  const auto sampled =
+      sample_times_.try_emplace(run_id, absl::InfinitePast()).first;
+  if (now < sampled->second + kSamplePeriod) return;
+  sampled->second = now;
+  SampleSeries(run, now, series_[run_id]);
+}
+
 Effects Coordinator::TakeEffects(absl::Time now) {
   Effects effects;
   effects.batch.entries = std::exchange(own_entries_, {});
@@ -464,7 +553,12 @@ Effects Coordinator::TakeEffects(absl::Time now) {
   for (const std::string& id : effects.batch.deleted_runs) {
     effects.changed_runs.insert(id);
   }
-  for (auto& [id, run] : runs_) {
+  NoteTimers();
+  const std::set<std::string> stepped = std::exchange(stepped_runs_, {});
+  for (const std::string& id : stepped) {
+    const auto found = runs_.find(id);
+    if (found == runs_.end()) continue;
+    const std::unique_ptr<RunMachine>& run = found->second;
     for (storage::v1::Record& record : run->TakeRecords()) {
       effects.batch.entries.push_back({id, std::move(record)});
     }
@@ -476,13 +570,11 @@ Effects Coordinator::TakeEffects(absl::Time now) {
     }
     if (run->TakePlanChanged()) effects.changed_runs.insert(id);
     effects.mirror_due |= run->TakeMirrorDue();
-    auto [sampled, is_new] =
-        sample_times_.try_emplace(id, absl::InfinitePast());
-    if (run->state().started() && !run->state().ended() &&
-        now >= sampled->second + kSamplePeriod) {
-      sampled->second = now;
-      SampleSeries(*run, now, series_[id]);
-    }
+    SampleIfDue(id, *run, now);
+  }
+  if (now >= all_sampled_time_ + kSamplePeriod) {
+    all_sampled_time_ = now;
+    for (const auto& [id, run] : runs_) SampleIfDue(id, *run, now);
   }
   std::set<std::string> trimmed_runs;
   for (const LogEntry& entry : effects.batch.entries) {
@@ -498,7 +590,9 @@ Effects Coordinator::TakeEffects(absl::Time now) {
   }
   if (refusal_.ok()) {
     AddSnapshotIfDue("", effects);
-    for (const auto& [id, run] : runs_) AddSnapshotIfDue(id, effects);
+    for (const std::string& id : stepped) {
+      if (runs_.contains(id)) AddSnapshotIfDue(id, effects);
+    }
   }
   if (!effects.batch.empty()) log_history_.set_index(log_history_.index() + 1);
   if (effects.servers_changed || !effects.changed_runs.empty()) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -235,13 +236,17 @@ class Coordinator : public ServerDirectory {
   // run_id, subject and detail.
   void Audit(const Actor& actor, v1::AuditRecord record, absl::Time now);
 
+  // The answer to the heartbeat of a member of `run`.
+  v1::HeartbeatResponse DescribeLease(const RunMachine& run) const;
+
   // Ends the leases and windows that end by `now`, and decides what follows.
-  // Call it after all events that came before `now`.
+  // Call it after all events that came before `now`. Looks only at runs that had
+  // an event, or whose NextTimer has come.
   void Advance(absl::Time now);
   // For `duration` the caller read no events. Every lease, grace window and
   // deadline ends later by that time.
   void AddStall(absl::Duration duration);
-  absl::Time NextTimer() const;
+  absl::Time NextTimer();
 
   // --- Results ---------------------------------------------------------------
 
@@ -331,6 +336,16 @@ class Coordinator : public ServerDirectory {
       const RunMachine& run) const;
   void TellRuns(const std::string& server_id, bool restarted, absl::Time now);
   int64_t PlanRevision() const;
+  // A machine whose every Step calls NoteStep.
+  std::unique_ptr<RunMachine> MakeMachine(const std::string& run_id);
+  void NoteStep(const std::string& run_id);
+  // All runs may have something to decide, to hand out or to wait for.
+  void NoteAllRuns();
+  // Takes over what runs with new events wait for.
+  void NoteTimers();
+  void ForgetTimer(const std::string& run_id);
+  void SampleIfDue(const std::string& run_id, const RunMachine& run,
+                   absl::Time now);
 
   const CoordinatorOptions options_;
   int64_t coordinator_epoch_ = 0;
@@ -354,6 +369,19 @@ class Coordinator : public ServerDirectory {
   std::vector<std::string> deleted_run_ids_;  // Since TakeEffects.
   std::map<std::string, VolatileSeries> series_;
   std::map<std::string, absl::Time> sample_times_;
+  absl::Time all_sampled_time_ = absl::InfinitePast();
+  // The runs that had an event since the newest Advance, and since TakeEffects.
+  std::set<std::string> undecided_runs_;
+  std::set<std::string> stepped_runs_;
+  absl::Time advance_time_ = absl::InfinitePast();  // The newest Advance's.
+  // What NoteTimers last took over of a run.
+  struct Noted {
+    absl::Time timer = absl::InfiniteFuture();
+    int64_t island_count = 0;
+  };
+  std::map<std::string, Noted> noted_;  // By run_id.
+  std::set<std::pair<absl::Time, std::string>> timers_;  // Of `noted_`.
+  int64_t island_count_ = 0;                             // Their sum.
   std::vector<LogEntry> own_entries_;
   std::vector<std::string> reasons_;
   std::vector<std::string> warnings_;

@@ -93,7 +93,7 @@ absl::StatusOr<v1::AdoptRunResponse> Coordinator::AdoptRun(
         absl::Seconds(1));
   }
   if (runs_.size() >= kRunsMax) return TooManyRuns();
-  auto run = std::make_unique<RunMachine>(*this);
+  std::unique_ptr<RunMachine> run = MakeMachine(run_id);
   RETURN_IF_ERROR(run->Step(event::Adopt{created}, now).status());
   *response.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
   response.set_changed(true);

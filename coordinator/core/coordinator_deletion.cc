@@ -92,6 +92,8 @@ absl::StatusOr<v1::DeleteRunResponse> Coordinator::DeleteRun(
   reasons_.push_back(absl::StrCat("run ", run_id, " (", state.run_uid(),
                                   ") is deleted by an operator"));
   runs_.erase(found);
+  ForgetTimer(run_id);
+  NoteAllRuns();  // A server may have the run's files now.
   logs_.erase(run_id);
   series_.erase(run_id);
   sample_times_.erase(run_id);
@@ -114,6 +116,7 @@ void Coordinator::ForgetRuns(const v1::ReportShardsRequest& request,
     record.mutable_run_forgotten()->set_run_uid(std::move(run_uid));
     record.mutable_run_forgotten()->set_server_id(request.server_id());
     EmitOwn(std::move(record), now);
+    NoteAllRuns();
     servers_changed_ = true;
   }
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/features/features.h"
 #include "base/host_port/host_port.h"
 #include "base/layout/ids.h"
 #include "base/status/expected.h"
@@ -66,6 +67,7 @@ void Coordinator::StartDamaged(absl::Time now, const absl::Status& damage) {
 void Coordinator::Freeze(const v1::Fault& fault, const absl::Status& refusal) {
   refusal_ = refusal;
   for (auto& [id, run] : runs_) run->Freeze(fault, refusal);
+  NoteAllRuns();
   servers_changed_ = true;
   reasons_.push_back(
       absl::StrCat("accepts nothing new: ", fault.code(), ": expected ",
@@ -275,6 +277,7 @@ absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
   *response.mutable_lease_duration() = ToProto(options_.server_lease_duration);
   response.set_coordinator_epoch(coordinator_epoch_);
   *response.mutable_log() = Position(nullptr);
+  response.set_coordinator_features(ProgramFeatures());
   return response;
 }
 

@@ -58,8 +58,20 @@ struct Join {
   std::string token_id = "";
   double weight_share_max = 0;  // Token.weight_share_max.
 };
+// Renews the lease even if the request is refused.
+//
+// INVALID_ARGUMENT: a field is wrong. RESOURCE_EXHAUSTED, TOO_MANY_CALLS: it has
+// progress, and the member reports too often.
 struct Heartbeat {
   IslandCredentials island;
+  const v1::HeartbeatRequest* request = nullptr;  // Null: only renews.
+};
+// A plan stream of the member has begun; this renews the lease too. Or its last
+// one has ended: if none begins within kStreamGrace, the member is away until
+// one does.
+struct PlanStream {
+  IslandCredentials island;
+  bool has_begun = true;
 };
 struct Ready {
   IslandCredentials island;
@@ -141,8 +153,8 @@ struct Tick {};
 
 using RunEvent =
     std::variant<event::Create, event::Adopt, event::Recovered,
-                 event::Supersede, event::Join, event::Heartbeat, event::Ready,
-                 event::Progress, event::Leave, event::Pause, event::Resume,
+                 event::Supersede, event::Join, event::Heartbeat,
+                 event::PlanStream, event::Ready, event::Progress, event::Leave, event::Pause, event::Resume,
                  event::Cancel, event::RemoveIsland, event::RevokeToken,
                  event::Export, event::Restore, event::MirrorEnded,
                  event::ShardReported,

@@ -10,7 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/codec/sha256.h"
+#include "base/features/features.h"
 #include "base/layout/ids.h"
+#include "base/layout/run_timing.h"
 #include "base/status/check.h"
 #include "base/status/cut_utf8.h"
 #include "base/status/refusal.h"
@@ -34,6 +36,8 @@ constexpr int64_t kSeqGapMin = 16;
 constexpr size_t kHindranceBytesMax = 256;
 // Longest kept IslandLeave.reason.
 constexpr size_t kLeaveReasonBytesMax = 256;
+// Longest kept HeartbeatRequest.phase_reason.
+constexpr size_t kPhaseReasonBytesMax = 256;
 // Longest kept Evaluation.failure.
 constexpr size_t kFailureBytesMax = 256;
 
@@ -72,14 +76,31 @@ absl::Duration IslandLeaseDuration(const v1::RunSpec& spec) {
 
 absl::StatusOr<RunAnswer> RunMachine::Step(const RunEvent& event,
                                            absl::Time now) {
+  if (on_step_) on_step_();
   SetNow(now);
   RunAnswer answer;
+  const int64_t revision = state_.revision();
+  const bool is_tick = std::holds_alternative<event::Tick>(event);
+  // These decide nothing, unless they make a record.
+  const bool is_report = std::holds_alternative<event::Heartbeat>(event) ||
+                         std::holds_alternative<event::PlanStream>(event) ||
+                         std::holds_alternative<event::Progress>(event);
+  if (!is_report) {
+    unsettled_ = true;
+    other_timer_.reset();
+  }
   if (!refusal_.ok()) {
     RETURN_IF_ERROR(TakeFrozen(event, answer));
     return answer;
   }
   RETURN_IF_ERROR(
       std::visit([&](const auto& one) { return Take(one, answer); }, event));
+  if (is_tick) {
+    unsettled_ = false;
+  } else if (state_.revision() != revision) {
+    unsettled_ = true;
+    other_timer_.reset();
+  }
   return answer;
 }
 
@@ -139,7 +160,8 @@ absl::Status RunMachine::Take(const event::Recovered& recovered,
   for (const Member& member : state_.members()) {
     if (!member.present()) continue;
     ObservedMember& seen = observed_.members[member.record.slot()];
-    seen.lease_end = now_ + IslandLeaseDuration(state_.spec());
+    observed_.leases.Set(member.record.slot(),
+                         now_ + IslandLeaseDuration(state_.spec()));
     if (!member.ready()) seen.idle_since = now_;
   }
   for (const FragmentState& fragment : state_.fragments()) {
@@ -237,10 +259,16 @@ absl::Status RunMachine::CheckReport(const IslandCredentials& island) {
 }
 
 void RunMachine::Touch(const std::string& island_id) {
-  ObservedMember& observed =
-      observed_.members[state_.FindMember(island_id)->record.slot()];
-  observed.last_heard = now_;
-  observed.lease_end = now_ + IslandLeaseDuration(state_.spec());
+  const int32_t slot = state_.FindMember(island_id)->record.slot();
+  observed_.members[slot].last_heard = now_;
+  observed_.leases.Set(slot, now_ + IslandLeaseDuration(state_.spec()));
+}
+
+void RunMachine::SetNotAway(int32_t slot) {
+  observed_.aways.Set(slot, absl::InfiniteFuture());
+  if (!std::exchange(observed_.members[slot].away, false)) return;
+  unsettled_ = true;
+  other_timer_.reset();
 }
 
 int64_t RunMachine::SeqSeen(int32_t slot) const {
@@ -396,6 +424,11 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
                                   " joined as slot ", member.slot(), ", epoch ",
                                   member.island_epoch()));
   Touch(member.island_id());
+  SetNotAway(member.slot());
+  ObservedMember& joined = observed_.members[member.slot()];
+  joined.acknowledged_seq = 0;
+  joined.phase = v1::ISLAND_PHASE_UNSPECIFIED;
+  joined.phase_reason.clear();
   Advance();
 
   v1::JoinResponse& response = answer.joined;
@@ -419,6 +452,7 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
   response.set_data_position(state_.DataPosition(*data_shard, member.slot()));
   *response.mutable_lease_duration() =
       ToProto(IslandLeaseDuration(state_.spec()));
+  response.set_coordinator_features(ProgramFeatures());
   return absl::OkStatus();
 }
 
@@ -427,6 +461,55 @@ absl::Status RunMachine::Take(const event::Heartbeat& heartbeat,
   const IslandCredentials& island = heartbeat.island;
   RETURN_IF_ERROR(CheckIsland(island));
   Touch(island.island_id);
+  if (heartbeat.request == nullptr) return absl::OkStatus();
+  const v1::HeartbeatRequest& request = *heartbeat.request;
+  RETURN_IF_ERROR(CheckHeartbeat(request));
+  const Member& member = *state_.FindMember(island.island_id);
+  const int32_t slot = member.record.slot();
+  ObservedMember& observed = observed_.members[slot];
+  observed.phase = v1::IslandPhase_IsValid(request.phase())
+                       ? request.phase()
+                       : v1::ISLAND_PHASE_UNSPECIFIED;
+  observed.phase_reason =
+      std::string(CutUtf8(request.phase_reason(), kPhaseReasonBytesMax));
+  // A claim of outcomes that do not exist yet would leave out later ones.
+  observed.acknowledged_seq =
+      request.acknowledged_seq() <= observed.acknowledged_seq
+          ? request.acknowledged_seq()
+          : std::min(request.acknowledged_seq(),
+                     state_.outcomes().SeqMax(slot, FindSeqMax(member)));
+  if (!request.has_progress()) return absl::OkStatus();
+  RETURN_IF_ERROR(CountCall(island.island_id, observed.reports));
+  TakeProgress(island.island_id, request.progress());
+  return absl::OkStatus();
+}
+
+absl::Status RunMachine::Take(const event::PlanStream& stream,
+                              RunAnswer& answer) {
+  const IslandCredentials& island = stream.island;
+  const absl::Status status = CheckIsland(island);
+  if (!stream.has_begun && !status.ok()) return absl::OkStatus();
+  RETURN_IF_ERROR(status);
+  const Member& member = *state_.FindMember(island.island_id);
+  const int32_t slot = member.record.slot();
+  if (stream.has_begun) {
+    Touch(island.island_id);
+    if (!observed_.members[slot].away) {
+      observed_.aways.Set(slot, absl::InfiniteFuture());
+      return absl::OkStatus();
+    }
+    SetNotAway(slot);
+    reasons_.push_back(absl::StrCat("island ", island.island_id, " is back"));
+    Advance();
+    return absl::OkStatus();
+  }
+  const v1::ScheduleSpec& schedule = state_.spec().schedule();
+  const uint64_t features = member.record.capabilities().features();
+  if (schedule.timing() == v1::TIMING_ELASTIC && !IsAsync(schedule) &&
+      (PeerFeatures(features) & kReportingHeartbeat) != 0 &&
+      !observed_.members[slot].away) {
+    observed_.aways.Set(slot, now_ + kStreamGrace);
+  }
   return absl::OkStatus();
 }
 
@@ -479,7 +562,13 @@ absl::Status RunMachine::Take(const event::Progress& progress,
   RETURN_IF_ERROR(CheckProgress(request));
   RETURN_IF_ERROR(CheckReport(island));
   Touch(island.island_id);
-  const int32_t slot = state_.FindMember(island.island_id)->record.slot();
+  TakeProgress(island.island_id, request);
+  return absl::OkStatus();
+}
+
+void RunMachine::TakeProgress(const std::string& island_id,
+                              const v1::ReportProgressRequest& request) {
+  const int32_t slot = state_.FindMember(island_id)->record.slot();
   ObservedMember& observed = observed_.members[slot];
   // Plans warn of equal digests.
   if (observed_.sample_readers.Set(slot, request.index_digest())) {
@@ -509,7 +598,7 @@ absl::Status RunMachine::Take(const event::Progress& progress,
   std::string& hindrance = *observed.progress->mutable_hindrance();
   hindrance.resize(CutUtf8(hindrance, kHindranceBytesMax).size());
   EmitUnpushed(slot, request);
-  const int64_t seq_max = FindSeqMax(*state_.FindMember(island.island_id));
+  const int64_t seq_max = FindSeqMax(*state_.FindMember(island_id));
   for (const v1::SyncPhases& sync : request.sync_phases()) {
     if (sync.seq() <= seq_max && observed.phases.Add(sync)) {
       phases_.push_back(sync);
@@ -522,21 +611,21 @@ absl::Status RunMachine::Take(const event::Progress& progress,
         evaluation.commit_seq() > state_.commit_seq() ||
         IsSuperseded(state_.restores(), evaluation.commit_seq()) ||
         state_.IsEvaluated(evaluation.version()) ||
-        !state_.IsAskedToEvaluate(*state_.FindMember(island.island_id),
+        !state_.IsAskedToEvaluate(*state_.FindMember(island_id),
                                   evaluation.version())) {
       continue;
     }
     storage::v1::Record record;
     v1::Evaluation& kept = *record.mutable_evaluated()->mutable_evaluation();
     kept = evaluation;
-    kept.set_island_id(island.island_id);
+    kept.set_island_id(island_id);
     std::string& failure = *kept.mutable_failure();
     failure.resize(CutUtf8(failure, kFailureBytesMax).size());
     // An island with a token can claim any loss: that must not stop the run.
     kept.clear_outside_band();
     if (state_.IsEvaluationTrusted(kept)) {
       kept.set_outside_band(FindEvaluationDamage(
-          state_.ListLossesBy(island.island_id), evaluation.loss()));
+          state_.ListLossesBy(island_id), evaluation.loss()));
     }
     const bool is_outside = !kept.outside_band().empty();
     Emit(std::move(record));
@@ -545,7 +634,6 @@ absl::Status RunMachine::Take(const event::Progress& progress,
     SetSuspect(/*suspect=*/true, evaluation.version());
     PauseOnGuard();
   }
-  return absl::OkStatus();
 }
 
 void RunMachine::EmitUnpushed(int32_t slot,
@@ -769,6 +857,8 @@ void RunMachine::EmitMember(storage::v1::MemberSet member) {
   Emit(std::move(record));
   if (!state_.members()[slot].present()) {
     observed_.sample_readers.Set(slot, "");
+    observed_.leases.Set(slot, absl::InfiniteFuture());
+    SetNotAway(slot);
   }
 }
 

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,13 +49,20 @@ struct MirrorWork {
   std::vector<std::pair<int64_t, int64_t>> kept;
 };
 
+// An island whose plan stream has ended is away after this time without one. A
+// server closes each stream at --connection-age, and the client opens another.
+inline constexpr absl::Duration kStreamGrace = absl::Seconds(2);
+
 // Leases that exports may hold at once.
 inline constexpr int kPinLeasesMax = 16;
 
 class RunMachine {
  public:
-  // `servers` must outlive the machine.
-  explicit RunMachine(const ServerDirectory& servers) : servers_(servers) {}
+  // `servers` must outlive the machine. `on_step` is called at the start of
+  // every Step; empty: nothing is.
+  explicit RunMachine(const ServerDirectory& servers,
+                      std::function<void()> on_step = nullptr)
+      : servers_(servers), on_step_(std::move(on_step)) {}
   RunMachine(const RunMachine&) = delete;
   RunMachine& operator=(const RunMachine&) = delete;
 
@@ -91,8 +99,24 @@ class RunMachine {
   // Events are refused with `refusal`, except an Export that only reads.
   // Recovered may follow. `fault` says why, without next_command.
   void Freeze(const v1::Fault& fault, absl::Status refusal);
-  // When event::Tick is needed if no other event comes before.
+  // When event::Tick is needed if no other event comes before. Costs O(1) after
+  // a heartbeat.
   absl::Time NextTimer() const;
+  // True if event::Tick at `now` may decide something.
+  bool NeedsTick(absl::Time now) const {
+    return unsettled_ || NextTimer() <= now;
+  }
+  // The same as event::Tick at `now`. Requires: NeedsTick(now) was false.
+  void SkipTick(absl::Time now) {
+    SetNow(now);
+    due_ = std::max(due_, now);
+  }
+  // A fact outside the run has changed on which it may decide.
+  void Unsettle() { unsettled_ = true; }
+  // Members that have a lease; 0 once the run has ended.
+  int64_t island_count() const {
+    return state_.ended() ? 0 : static_cast<int64_t>(observed_.leases.size());
+  }
 
   // --- Results ---------------------------------------------------------------
 
@@ -128,6 +152,7 @@ class RunMachine {
   absl::Status Take(const event::Supersede& supersede, RunAnswer& answer);
   absl::Status Take(const event::Join& join, RunAnswer& answer);
   absl::Status Take(const event::Heartbeat& heartbeat, RunAnswer& answer);
+  absl::Status Take(const event::PlanStream& stream, RunAnswer& answer);
   absl::Status Take(const event::Ready& ready, RunAnswer& answer);
   absl::Status Take(const event::Progress& progress, RunAnswer& answer);
   absl::Status Take(const event::Leave& leave, RunAnswer& answer);
@@ -206,6 +231,7 @@ class RunMachine {
   void AdvanceStart();
   void PauseOnFault();
   void ExpireLeases();
+  void NoteAways();
   void ExpirePins();
   void AdvanceSealed();
   void AdvanceOpen();
@@ -241,6 +267,12 @@ class RunMachine {
   // As CheckIsland, and counts the call among the island's reports.
   absl::Status CheckReport(const IslandCredentials& island);
   void Touch(const std::string& island_id);
+  void TakeProgress(const std::string& island_id,
+                    const v1::ReportProgressRequest& request);
+  // Its plan stream is there, or it is no longer present.
+  void SetNotAway(int32_t slot);
+  // NextTimer without the leases and `aways` of members.
+  absl::Time FindOtherTimer() const;
   void SetNow(absl::Time now) { now_ = std::max(now_, now); }
   void ResizeObservations();
   v1::Pin MakePin(const std::string& pin_id, bool checkpoint) const;
@@ -250,11 +282,16 @@ class RunMachine {
   void Wait(const std::string& reason);
 
   const ServerDirectory& servers_;
+  const std::function<void()> on_step_;
   RunState state_;
   Observations observed_;
   absl::Time now_ = absl::InfinitePast();
   // The newest Tick's time. Leases and deadlines that end by then have ended.
   absl::Time due_ = absl::InfinitePast();
+  // An event since the newest Tick may have left something to decide.
+  bool unsettled_ = false;
+  // FindOtherTimer's result; not set after an event that may change it.
+  mutable std::optional<absl::Time> other_timer_;
   std::string waits_for_;
   std::shared_ptr<const std::string> encoded_spec_;
   std::optional<uint64_t> required_features_;  // Once it was needed.

@@ -46,6 +46,7 @@ bool RunMachine::AdvanceOnce() {
   }
   if (state_.ended()) return state_.revision() != revision;
   ExpireLeases();
+  NoteAways();
   PauseOnFault();
   PauseOnGuard();
   plan_changed_ |= UpdateRecalls(state_, now_, observed_);
@@ -199,15 +200,23 @@ void RunMachine::AdvanceStart() {
 }
 
 void RunMachine::ExpireLeases() {
-  for (size_t slot = 0; slot < state_.members().size(); ++slot) {
-    const Member& member = state_.members()[slot];
-    if (!member.present() || observed_.members[slot].lease_end > due_) continue;
-    storage::v1::MemberSet lost = member.record;
+  for (const int32_t slot : observed_.leases.ListDue(due_)) {
+    storage::v1::MemberSet lost = state_.members()[slot].record;
     lost.set_state(v1::ISLAND_STATE_LOST);
     reasons_.push_back(absl::StrCat(
         "island ", lost.island_id(), " is lost: it was silent for ",
         absl::FormatDuration(IslandLeaseDuration(state_.spec()))));
     EmitMember(std::move(lost));
+  }
+}
+
+void RunMachine::NoteAways() {
+  for (const int32_t slot : observed_.aways.ListDue(due_)) {
+    observed_.aways.Set(slot, absl::InfiniteFuture());
+    observed_.members[slot].away = true;
+    reasons_.push_back(absl::StrCat(
+        "island ", state_.members()[slot].record.island_id(),
+        " is away: its plan stream has ended; rounds do not wait for it"));
   }
 }
 
@@ -377,8 +386,10 @@ void RunMachine::CompleteIfDone() {
 }
 
 void RunMachine::AddStall(absl::Duration duration) {
+  observed_.leases.Delay(duration);
+  observed_.aways.Delay(duration);
+  other_timer_.reset();
   for (ObservedMember& member : observed_.members) {
-    member.lease_end += duration;
     member.idle_since += duration;
   }
   for (auto& [pin_id, end] : observed_.pin_ends) end += duration;
@@ -391,16 +402,18 @@ void RunMachine::AddStall(absl::Duration duration) {
 }
 
 absl::Time RunMachine::NextTimer() const {
+  if (!refusal_.ok()) return absl::InfiniteFuture();
+  if (!other_timer_.has_value()) other_timer_ = FindOtherTimer();
+  if (state_.ended()) return *other_timer_;
+  return std::min({*other_timer_, observed_.leases.Earliest(),
+                   observed_.aways.Earliest()});
+}
+
+absl::Time RunMachine::FindOtherTimer() const {
   absl::Time next = absl::InfiniteFuture();
-  if (!refusal_.ok()) return next;
   for (const auto& [pin_id, end] : observed_.pin_ends)
     next = std::min(next, end);
   if (state_.ended()) return next;
-  for (size_t slot = 0; slot < observed_.members.size(); ++slot) {
-    if (state_.members()[slot].present()) {
-      next = std::min(next, observed_.members[slot].lease_end);
-    }
-  }
   next = std::min(next, RecallTimer(state_, observed_));
   if (state_.state() != v1::RUN_STATE_ACTIVE) return next;
   next = std::min(next, SitOutTimer(state_, due_));

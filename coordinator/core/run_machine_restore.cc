@@ -356,7 +356,8 @@ void RunMachine::ForgetEpoch() {
     seen.idle_duration = absl::ZeroDuration();
     seen.idle_since = member.present() ? now_ : absl::InfiniteFuture();
     if (member.present()) {
-      seen.lease_end = now_ + IslandLeaseDuration(state_.spec());
+      observed_.leases.Set(member.record.slot(),
+                           now_ + IslandLeaseDuration(state_.spec()));
     }
   }
 }

@@ -409,6 +409,8 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
       *island.mutable_sitting_out() = ToSittingOut(member);
     }
     if (!member.present()) continue;
+    island.set_phase(observed.phase);
+    island.set_phase_reason(observed.phase_reason);
     std::set<int32_t> shards = {member.record.data_shard()};
     for (const FragmentState& fragment : state.fragments()) {
       for (const v1::SlotPlan& plan : fragment.open.slots()) {

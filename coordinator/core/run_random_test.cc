@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/features/features.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/run_timing.h"
 #include "coordinator/core/testing/run_simulation.h"
@@ -29,6 +30,7 @@ class RandomRun {
   void Go(int step_count) {
     run_.merge_norm_squared_max = 0x1p130;
     run_.share_of_token = 0;
+    run_.features = ProgramFeatures();
     run_.StartServers();
     for (int i = 0; i < kIslands; ++i) {
       run_.Join(IslandId(i), i % 2 == 0 ? "token" : "").IgnoreError();
@@ -59,6 +61,7 @@ class RandomRun {
           run_.Join(id).IgnoreError();
         }
         run_.Ready(id).IgnoreError();
+        run_.SetStream(id, /*is_open=*/true);
       }
       run_.machine().Step(event::Resume{}, run_.now()).status().IgnoreError();
       run_.Settle();
@@ -141,6 +144,7 @@ class RandomRun {
     kFault,
     kTrain,
     kEvaluate,
+    kStream,
     kPush,
     kKindCount,
   };
@@ -245,6 +249,9 @@ class RandomRun {
         break;
       case Kind::kEvaluate:
         run_.Evaluate(id, Pick(8), 1 + Pick(100)).IgnoreError();
+        break;
+      case Kind::kStream:
+        run_.SetStream(id, /*is_open=*/Pick(2) == 0);
         break;
       case Kind::kPush:
       case Kind::kKindCount:

@@ -460,6 +460,21 @@ bool EventLoop::Feed(const ServerWatch& watch) {
   return true;
 }
 
+void EventLoop::NoteEnd(const IslandWatch& ended) {
+  const bool has_other = std::any_of(
+      island_watches_.begin(), island_watches_.end(),
+      [&](const IslandWatch& watch) {
+        return watch.run_id == ended.run_id &&
+               watch.island.island_id == ended.island.island_id &&
+               watch.island.island_epoch == ended.island.island_epoch;
+      });
+  const absl::StatusOr<RunMachine*> run = coordinator_->FindRun(ended.run_id);
+  if (has_other || !run.ok()) return;
+  (*run)
+      ->Step(event::PlanStream{ended.island, /*has_begun=*/false}, look_time_)
+      .IgnoreError();
+}
+
 void EventLoop::Publish(const Effects& effects) {
   // Another run may have the id by now, and these streams are not of it.
   const auto end_if_deleted = [&](const auto& watch) {
@@ -472,10 +487,16 @@ void EventLoop::Publish(const Effects& effects) {
                absl::StrCat("run ", watch.run_id, " was deleted")));
     return true;
   };
+  std::vector<IslandWatch> ended;
   island_watches_.remove_if([&](const IslandWatch& watch) {
-    if (watch.sink->done() || end_if_deleted(watch)) return true;
-    return effects.changed_runs.contains(watch.run_id) && !Feed(watch);
+    if (!watch.sink->done() && !end_if_deleted(watch) &&
+        (!effects.changed_runs.contains(watch.run_id) || Feed(watch))) {
+      return false;
+    }
+    ended.push_back(watch);
+    return true;
   });
+  for (const IslandWatch& watch : ended) NoteEnd(watch);
   const bool any_server =
       effects.servers_changed || !effects.changed_runs.empty();
   server_watches_.remove_if([&](const ServerWatch& watch) {
@@ -539,7 +560,7 @@ void EventLoop::WatchIsland(const std::string& run_id,
             log_seen, {"island", island.island_id, run_id}, now));
         ASSIGN_OR_RETURN(RunMachine* const run, coordinator.FindRun(run_id));
         RETURN_IF_ERROR(check(coordinator, *run));
-        RETURN_IF_ERROR(run->Step(event::Heartbeat{island}, now).status());
+        RETURN_IF_ERROR(run->Step(event::PlanStream{island}, now).status());
         return true;
       },
       [=, this](absl::StatusOr<bool> result) {
@@ -555,9 +576,19 @@ void EventLoop::WatchIsland(const std::string& run_id,
         if (status.ok()) {
           status = CheckRoom(island_watches_, spec_.island_streams, run_id);
         }
-        if (!status.ok()) return sink->End(status);
         IslandWatch watch = {run_id, island, sink};
-        if (Feed(watch)) island_watches_.push_back(std::move(watch));
+        if (!status.ok()) {
+          sink->End(status);
+          // The event may have begun a stream. A refused one may be on another
+          // thread.
+          if (result.ok()) NoteEnd(watch);
+          return;
+        }
+        if (Feed(watch)) {
+          island_watches_.push_back(std::move(watch));
+        } else {
+          NoteEnd(watch);
+        }
       },
       ForStream(std::move(origin), sink));
 }

@@ -239,6 +239,8 @@ class EventLoop {
   // Sends its plan to a stream; false if the stream has ended.
   bool Feed(const IslandWatch& watch);
   bool Feed(const ServerWatch& watch);
+  // Tells the core if the ended stream was its island's last one.
+  void NoteEnd(const IslandWatch& ended);
   // The pages that all event streams of a run share, while there is one.
   std::shared_ptr<RunEventPages> FindPages(const std::string& run_id,
                                            const std::string& run_uid);

@@ -16,6 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "base/features/features.h"
 #include "base/random_id/random_id.h"
 #include "base/status/refusal.h"
 #include "base/sync/mutex.h"
@@ -243,7 +244,8 @@ class EventLoopTest : public testing::Test {
   }
 
   IslandCredentials Join(const std::string& island_id,
-                         const std::string& run_id = "run") {
+                         const std::string& run_id = "run",
+                         uint64_t features = 0) {
     IslandCredentials credentials = {island_id, 0, "secret"};
     Do([&](Coordinator& coordinator, absl::Time now) {
       v1::JoinRequest request;
@@ -252,6 +254,7 @@ class EventLoopTest : public testing::Test {
       request.mutable_capabilities()->add_devices()->set_kind("cpu");
       request.mutable_capabilities()->set_data_fingerprint(
           SimpleSpec().data().fingerprint());
+      request.mutable_capabilities()->set_features(features);
       const auto answer = (*coordinator.FindRun(run_id))
                               ->Step(event::Join{request, "secret"}, now);
       ASSERT_TRUE(answer.ok()) << answer.status();
@@ -452,6 +455,47 @@ TEST_F(EventLoopTest, OneRunCannotTakeTheStreamsOfOthers) {
   const auto sink = Watch(Join("a", "other"), "other");
   EXPECT_FALSE(sink->has_ended);
   EXPECT_GT(sink->offered_count, 0);
+}
+
+TEST_F(EventLoopTest, AnIslandIsAwayOnceItsLastPlanStreamHasEnded) {
+  Do([](Coordinator& coordinator, absl::Time now) {
+    v1::CreateRunRequest request;
+    request.set_run_id("elastic");
+    *request.mutable_spec() = ElasticSpec();
+    EXPECT_TRUE(coordinator.CreateRun(request, now).ok());
+  });
+  const IslandCredentials island = Join("a", "elastic", ProgramFeatures());
+  const auto is_away = [this] {
+    EXPECT_TRUE(Ask().ok());
+    bool away = false;
+    Do([&](Coordinator& coordinator, absl::Time) {
+      away = (*coordinator.FindRun("elastic"))->observed().members[0].away;
+    });
+    return away;
+  };
+  const auto first = Watch(island, "elastic");
+  const auto second = Watch(island, "elastic");
+  first->has_ended = true;
+  Pass(absl::Seconds(5));
+  EXPECT_FALSE(is_away()) << "it has another stream";
+  second->has_ended = true;
+  Pass(absl::Seconds(1));
+  const auto third = Watch(island, "elastic");
+  Pass(absl::Seconds(5));
+  EXPECT_FALSE(is_away()) << "the stream was replaced";
+  third->has_ended = true;
+  Pass(absl::Seconds(1));
+  EXPECT_FALSE(is_away());
+  Pass(absl::Seconds(2));
+  EXPECT_TRUE(is_away());
+
+  // A stream that is refused is none.
+  spec_.island_streams.a_run = 0;
+  Start();
+  const IslandCredentials again = Join("a", "elastic", ProgramFeatures());
+  EXPECT_EQ(Watch(again, "elastic")->end, absl::StatusCode::kResourceExhausted);
+  Pass(absl::Seconds(3));
+  EXPECT_TRUE(is_away());
 }
 
 TEST_F(EventLoopTest, ThePositionInAPlanIsTheStoresNumberOfBatches) {

@@ -7,7 +7,6 @@
 #include "atoll/v1/island_service.grpc.pb.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
-#include "base/time/proto_time.h"
 #include "coordinator/core/run_queries.h"
 #include "coordinator/service/answer.h"
 #include "coordinator/service/latest_writer.h"
@@ -49,12 +48,10 @@ grpc::ServerUnaryReactor* StepMember(EventLoop& loop,
           Coordinator& coordinator, RunMachine& run,
           absl::Time now) -> absl::StatusOr<Response> {
         RETURN_IF_ERROR(run.Step(make(island), now).status());
-        Response answer;
         if constexpr (std::is_same_v<Response, v1::HeartbeatResponse>) {
-          *answer.mutable_lease_duration() =
-              ToProto(IslandLeaseDuration(run.state().spec()));
+          return coordinator.DescribeLease(run);
         }
-        return answer;
+        return Response();
       });
 }
 
@@ -108,8 +105,8 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
       grpc::CallbackServerContext* context, const v1::HeartbeatRequest* request,
       v1::HeartbeatResponse* response) override {
     return StepMember(loop_, context, request, response,
-                      [](const IslandCredentials& island) {
-                        return event::Heartbeat{island};
+                      [request](const IslandCredentials& island) {
+                        return event::Heartbeat{island, request};
                       });
   }
 

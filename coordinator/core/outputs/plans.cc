@@ -100,10 +100,8 @@ void AddDropped(const RunState& state, const ObservedShard& shard,
     dropped.set_outcome(outcome);
   };
   const auto add_ended = [&](const v1::ContributionKey& key) {
-    if (!state.outcomes().Contains(key)) return;
-    const v1::ContributionOutcome* const known = state.outcomes().Find(key);
     // The outcome may be forgotten.
-    add(key, known == nullptr ? v1::OUTCOME_UNSPECIFIED : known->outcome());
+    if (state.outcomes().Contains(key)) add(key, state.outcomes().Find(key));
   };
   for (const v1::StoredContribution& stored : shard.report.stored()) {
     add_ended(stored.info().key());
@@ -193,7 +191,8 @@ void AddIsland(const RunState& state, const Observations& observed,
     if (open.fragment() == 0) AddEvaluator(state, whole, slot, open);
   }
   plan.clear_outcomes();
-  for (v1::ContributionOutcome& outcome : state.outcomes().Newest(slot)) {
+  for (v1::ContributionOutcome& outcome : state.outcomes().Newest(
+           slot, observed.members[slot].acknowledged_seq)) {
     *plan.add_outcomes() = std::move(outcome);
   }
   ShortenReasons(*plan.mutable_outcomes());

@@ -77,7 +77,8 @@ Decision DecideAsyncOpen(const RunState& state, const Observations& observed,
     }
     const bool is_first = version == 0 && fragment.attempt == 0;
     const int64_t needed = is_first ? schedule.island_count_min() : 1;
-    const std::set<int32_t> askable = FindAskable(state, {}, needed, due);
+    const std::set<int32_t> askable =
+        FindAskable(state, observed, {}, needed, due);
     if (static_cast<int64_t>(askable.size()) < needed) {
       decision.reason =
           absl::StrCat("waits for islands: ", askable.size(), " of ", needed,
@@ -149,7 +150,8 @@ Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
         absl::StrCat("seals ", name, " with the contribution of ", island,
                      ", made from version ", oldest->info->anchor_version())};
   }
-  const std::set<int32_t> askable = FindAskable(state, {}, /*needed=*/1, due);
+  const std::set<int32_t> askable =
+      FindAskable(state, observed, {}, /*needed=*/1, due);
   std::vector<std::string> newcomers;
   std::vector<std::string> asked;
   for (const Member& member : state.members()) {

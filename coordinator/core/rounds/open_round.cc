@@ -123,7 +123,7 @@ Decision DecideOpenAmong(const RunState& state, const Observations& observed,
   const int64_t needed = std::max<int64_t>(
       is_first ? schedule.island_count_min() : 1, schedule.min_quorum());
   const std::set<int32_t> candidates =
-      FindAskable(state, received, needed, due);
+      FindAskable(state, observed, received, needed, due);
   if (static_cast<int64_t>(candidates.size()) < needed) {
     return {{},
             absl::StrCat("waits for islands: ", candidates.size(), " of ",

@@ -25,7 +25,9 @@ struct RoundProgress {
   std::vector<int32_t> gone;
 };
 
-RoundProgress ComputeProgress(const RunState& state, const v1::OpenRound& open,
+RoundProgress ComputeProgress(const RunState& state,
+                              const Observations& observed,
+                              const v1::OpenRound& open,
                               const SeenContributions& seen_all) {
   RoundProgress progress;
   for (const v1::SlotPlan& plan : open.slots()) {
@@ -44,7 +46,8 @@ RoundProgress ComputeProgress(const RunState& state, const v1::OpenRound& open,
       progress.slots.push_back(plan.slot());
     } else if (refused != nullptr) {
       progress.refused.push_back(refused);
-    } else if (state.members()[plan.slot()].present()) {
+    } else if (state.members()[plan.slot()].present() &&
+               !observed.members[plan.slot()].away) {
       progress.awaited.push_back(plan.slot());
     } else {
       progress.gone.push_back(plan.slot());
@@ -64,14 +67,16 @@ int32_t UnreportedShard(const RunState& state, const Observations& observed,
 }
 
 // True if a new attempt could ask an island that the open round does not.
-bool HasOtherIslands(const RunState& state, const v1::OpenRound& open,
-                     const RoundProgress& progress, absl::Time due) {
+bool HasOtherIslands(const RunState& state, const Observations& observed,
+                     const v1::OpenRound& open, const RoundProgress& progress,
+                     absl::Time due) {
   std::set<int32_t> received;
   for (const SeenContribution* seen : progress.received) {
     received.insert(seen->key.slot());
   }
-  std::set<int32_t> others = FindAskable(
-      state, std::move(received), std::max(open.min_quorum(), 1), due);
+  std::set<int32_t> others =
+      FindAskable(state, observed, std::move(received),
+                  std::max(open.min_quorum(), 1), due);
   for (const v1::SlotPlan& plan : open.slots()) others.erase(plan.slot());
   return !others.empty();
 }
@@ -257,7 +262,7 @@ std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
   const v1::OpenRound& open = state.fragments()[fragment].open;
   const SeenContributions seen =
       CollectContributions(state, observed.shards, fragment);
-  const RoundProgress progress = ComputeProgress(state, open, seen);
+  const RoundProgress progress = ComputeProgress(state, observed, open, seen);
   std::set<int32_t> left_out(progress.gone.begin(), progress.gone.end());
   for (const SeenContribution* refused : progress.refused) {
     left_out.insert(refused->key.slot());
@@ -292,7 +297,7 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
   const std::string name = RoundName(state, fragment);
   const SeenContributions seen =
       CollectContributions(state, observed.shards, fragment);
-  const RoundProgress progress = ComputeProgress(state, open, seen);
+  const RoundProgress progress = ComputeProgress(state, observed, open, seen);
   const auto received_count = static_cast<int>(progress.received.size());
   NoteWait(progress, now, timers.wait);
   const QuorumCount quorum = CountQuorum(state, observed, open, progress.slots,
@@ -334,7 +339,7 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
     return (elastic ? AbortRound : AbortAndPause)(state, fragment, reason,
                                                   RejectRefused(state, seen));
   } else if ((progress.awaited.empty() || past_deadline) &&
-             HasOtherIslands(state, open, progress, due)) {
+             HasOtherIslands(state, observed, open, progress, due)) {
     return AbortRound(
         state, fragment,
         absl::StrCat(name, ": ", quorum.text,

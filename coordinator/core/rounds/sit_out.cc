@@ -26,13 +26,18 @@ bool SitsOut(const RunState& state, const Member& member) {
          state.commit_seq() < member.sits_out_until;
 }
 
-std::set<int32_t> FindAskable(const RunState& state, std::set<int32_t> received,
-                              int64_t needed, absl::Time due) {
+std::set<int32_t> FindAskable(const RunState& state,
+                              const Observations& observed,
+                              std::set<int32_t> received, int64_t needed,
+                              absl::Time due) {
   std::set<int32_t> askable = std::move(received);
   std::vector<std::pair<absl::Time, int32_t>> waited;
   for (const Member& member : state.members()) {
     const int32_t slot = member.record.slot();
-    if (!member.ready() || askable.contains(slot)) continue;
+    if (!member.ready() || observed.members[slot].away ||
+        askable.contains(slot)) {
+      continue;
+    }
     if (!SitsOut(state, member)) {
       askable.insert(slot);
     } else if (WaitEnd(member) <= due) {

@@ -5,7 +5,7 @@
 // If too few others are ready, an island is asked earlier: 10 s after its
 // refusal, then 20 s, 40 s and so on, at most 10 minutes.
 //
-// Pure functions of the durable state and the time. Thread-safe.
+// Pure functions of the state and the time. Thread-safe.
 
 #pragma once
 
@@ -15,6 +15,7 @@
 
 #include "absl/time/time.h"
 #include "atoll/v1/training_state_service.pb.h"
+#include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
 
 namespace atl::coordinator {
@@ -22,12 +23,14 @@ namespace atl::coordinator {
 // True if no round asks `member` at the present commit_seq.
 bool SitsOut(const RunState& state, const Member& member);
 
-// The slots that an OPEN may ask: `received`, and the ready islands that do not
-// sit out. If these are fewer than `needed`, or count less than the quorum
+// The slots that an OPEN may ask: `received`, and the ready islands that are not
+// away and do not sit out. If these are fewer than `needed`, or count less than the quorum
 // (quorum.h), also those that sit out and whose wait has ended by `due`, as many
 // as are missing, the longest waiting first.
-std::set<int32_t> FindAskable(const RunState& state, std::set<int32_t> received,
-                              int64_t needed, absl::Time due);
+std::set<int32_t> FindAskable(const RunState& state,
+                              const Observations& observed,
+                              std::set<int32_t> received, int64_t needed,
+                              absl::Time due);
 
 // When the next wait of an island that sits out ends, after `due`.
 absl::Time SitOutTimer(const RunState& state, absl::Time due);

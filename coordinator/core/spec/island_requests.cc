@@ -152,9 +152,8 @@ void CheckMetrics(const v1::ReportProgressRequest& request,
   }
 }
 
-}  // namespace
-
-absl::Status CheckProgress(const v1::ReportProgressRequest& request) {
+std::vector<FieldViolation> FindFaults(
+    const v1::ReportProgressRequest& request) {
   std::vector<FieldViolation> violations;
   const auto counts = {
       std::make_pair("step", request.step()),
@@ -203,8 +202,28 @@ absl::Status CheckProgress(const v1::ReportProgressRequest& request) {
   CheckPhases(request, violations);
   CheckMetrics(request, violations);
   CheckUnpushed(request, violations);
-  if (violations.empty()) return absl::OkStatus();
-  return InvalidFields(violations);
+  return violations;
+}
+
+}  // namespace
+
+absl::Status CheckProgress(const v1::ReportProgressRequest& request) {
+  const std::vector<FieldViolation> violations = FindFaults(request);
+  return violations.empty() ? absl::OkStatus() : InvalidFields(violations);
+}
+
+absl::Status CheckHeartbeat(const v1::HeartbeatRequest& request) {
+  std::vector<FieldViolation> violations;
+  if (request.acknowledged_seq() < 0) {
+    violations.push_back({"acknowledged_seq", "must be at least 0"});
+  }
+  if (request.has_progress()) {
+    for (FieldViolation& violation : FindFaults(request.progress())) {
+      violation.field = absl::StrCat("progress.", violation.field);
+      violations.push_back(std::move(violation));
+    }
+  }
+  return violations.empty() ? absl::OkStatus() : InvalidFields(violations);
 }
 
 absl::Status CheckLeave(const v1::LeaveRequest& request) {

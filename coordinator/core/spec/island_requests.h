@@ -32,5 +32,8 @@ absl::Status CheckProgress(const v1::ReportProgressRequest& request);
 // INVALID_ARGUMENT: the step is negative or above kProgressCountMax, or the loss
 // is not finite.
 absl::Status CheckLeave(const v1::LeaveRequest& request);
+// INVALID_ARGUMENT: a number is negative, or CheckProgress refuses the progress;
+// its fields are named as "progress.NAME".
+absl::Status CheckHeartbeat(const v1::HeartbeatRequest& request);
 
 }  // namespace atl::coordinator

@@ -22,6 +22,7 @@
 #include "base/layout/trainer_metrics.h"
 #include "base/time/token_bucket.h"
 #include "coordinator/core/state/phase_table.h"
+#include "coordinator/core/state/slot_timers.h"
 
 namespace atl::coordinator {
 
@@ -88,9 +89,15 @@ struct Recall {
 
 // A member's state that is not in its record.
 struct ObservedMember {
-  absl::Time lease_end = absl::InfiniteFuture();
   absl::Time last_heard = absl::InfinitePast();
   std::optional<v1::ReportProgressRequest> progress;
+  // As its newest heartbeat has them. No seq above the newest outcome's counts.
+  int64_t acknowledged_seq = 0;
+  v1::IslandPhase phase = v1::ISLAND_PHASE_UNSPECIFIED;
+  std::string phase_reason;
+  // It is present, but has had no plan stream for kStreamGrace: rounds do not
+  // wait for it. Only in elastic runs that are not async.
+  bool away = false;
   // Sum of losses since its last contribution was due, for the round's history.
   double loss_sum = 0;
   int64_t loss_step_count = 0;
@@ -198,6 +205,8 @@ class SampleReaders {
 struct Observations {
   std::vector<ObservedShard> shards;           // By shard, once placed.
   std::vector<ObservedMember> members;         // By slot.
+  SlotTimers leases;    // When they end: of present members, and only these.
+  SlotTimers aways;     // When members count as away.
   std::vector<RoundTimers> timers;             // By fragment.
   std::vector<AskedSlots> asked;               // By fragment.
   std::map<std::string, absl::Time> pin_ends;  // Leases, by pin_id.

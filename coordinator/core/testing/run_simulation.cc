@@ -9,6 +9,9 @@
 #include "base/status/check.h"
 #include "base/time/proto_time.h"
 #include "coordinator/core/outputs/plans.h"
+#include "coordinator/core/rounds/recalls.h"
+#include "coordinator/core/rounds/rounds.h"
+#include "coordinator/core/rounds/sit_out.h"
 #include "coordinator/core/spec/validate_spec.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 #include "gtest/gtest.h"
@@ -104,7 +107,36 @@ bool RunSimulation::Collect() {
   snapshots_[state().revision()] = state().DebugString();
   // Otherwise the caller would send Tick again and again.
   EXPECT_GT(machine_->NextTimer(), now_) << machine_->waits_for();
+  CheckTimers();
   return true;
+}
+
+void RunSimulation::CheckTimers() const {
+  const Observations& observed = machine_->observed();
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [pin_id, end] : observed.pin_ends) next = std::min(next, end);
+  int64_t present_count = 0;
+  for (const Member& member : state().members()) {
+    const int32_t slot = member.record.slot();
+    EXPECT_EQ(observed.leases.Find(slot) != absl::InfiniteFuture(),
+              member.present())
+        << "slot " << slot;
+    EXPECT_TRUE(member.present() || !observed.members[slot].away);
+    present_count += member.present() ? 1 : 0;
+    if (state().ended()) continue;
+    next = std::min({next, observed.leases.Find(slot),
+                     observed.aways.Find(slot)});
+  }
+  EXPECT_EQ(machine_->island_count(), state().ended() ? 0 : present_count);
+  if (!state().ended()) next = std::min(next, RecallTimer(state(), observed));
+  if (state().state() == v1::RUN_STATE_ACTIVE) {
+    next = std::min(next, SitOutTimer(state(), tick_time_));
+    for (int32_t f = 0; f < state().fragments().size(); ++f) {
+      if (fragment(f).phase != RoundPhase::kOpen) continue;
+      next = std::min(next, SealTimer(state(), f, observed.timers[f]));
+    }
+  }
+  EXPECT_EQ(machine_->NextTimer(), next);
 }
 
 void RunSimulation::StartServers() {
@@ -128,6 +160,7 @@ absl::Status RunSimulation::Join(const std::string& island_id,
   request.mutable_capabilities()->add_devices()->set_kind("cpu");
   request.mutable_capabilities()->set_data_fingerprint(kFingerprint);
   request.mutable_capabilities()->set_frozen_digest(frozen_digest);
+  request.mutable_capabilities()->set_features(features);
   Island& island = islands_[island_id];
   const std::string secret =
       absl::StrCat("secret of ", island_id, " ", island.epoch);
@@ -205,6 +238,20 @@ absl::StatusOr<v1::RestoreRunResponse> RunSimulation::RestoreRun(
 absl::Status RunSimulation::Heartbeat(const std::string& island_id) {
   return machine_->Step(event::Heartbeat{Credentials(island_id)}, now_)
       .status();
+}
+
+absl::StatusOr<RunAnswer> RunSimulation::Heartbeat(
+    const v1::HeartbeatRequest& request) {
+  absl::StatusOr<RunAnswer> answer = machine_->Step(
+      event::Heartbeat{Credentials(request.island_id()), &request}, now_);
+  Collect();
+  return answer;
+}
+
+void RunSimulation::SetStream(const std::string& island_id, bool is_open) {
+  machine_->Step(event::PlanStream{Credentials(island_id), is_open}, now_)
+      .IgnoreError();
+  Collect();
 }
 
 absl::Status RunSimulation::Evaluate(const std::string& island_id,
@@ -580,7 +627,13 @@ void RunSimulation::Pass(absl::Duration duration,
     for (const auto& [id, island] : islands_) {
       if (!silent.contains(id)) Heartbeat(id).IgnoreError();
     }
+    const bool is_needed = machine_->NeedsTick(now_);
+    const int64_t revision = state().revision();
     machine_->Step(event::Tick{}, now_).IgnoreError();
+    tick_time_ = now_;
+    if (!is_needed) {
+      EXPECT_EQ(state().revision(), revision) << "the Tick was needed";
+    }
     Collect();
   }
 }
@@ -621,6 +674,7 @@ void RunSimulation::Replay(int64_t snapshot_revision) {
     for (const Key& key : shard.lost) NoteIfForgotten(key);
   }
   machine_->Step(event::Recovered{}, now_).IgnoreError();
+  tick_time_ = now_;
   Collect();
 }
 

@@ -53,6 +53,9 @@ class RunSimulation : public ServerDirectory {
   absl::StatusOr<v1::RestoreRunResponse> RestoreRun(const std::string& from,
                                                     bool dry_run = false);
   absl::Status Heartbeat(const std::string& island_id);
+  absl::StatusOr<RunAnswer> Heartbeat(const v1::HeartbeatRequest& request);
+  // The island's only plan stream begins or ends.
+  void SetStream(const std::string& island_id, bool is_open);
   // Reports `loss` for the parameters of `version`, or that it has none.
   absl::Status Evaluate(const std::string& island_id, int64_t version,
                         double loss, const std::string& failure = "");
@@ -116,8 +119,9 @@ class RunSimulation : public ServerDirectory {
   std::vector<int32_t> Expected(int32_t f = 0) const;
   v1::Outcome FindOutcome(const std::string& island_id, int32_t fragment = 0);
 
-  // IslandCapabilities.frozen_digest of islands that join.
+  // Of IslandCapabilities of islands that join.
   std::string frozen_digest;
+  uint64_t features = 0;
   // False: the next merges give values that are not finite.
   bool finite = true;
   // Norm of new pushes on each shard, squared.
@@ -194,6 +198,8 @@ class RunSimulation : public ServerDirectory {
 
   // Returns false if the new records were lost (LoseNextBatch).
   bool Collect();
+  // What the machine keeps up to date is what a scan of everything finds.
+  void CheckTimers() const;
   // As Restart, for the machine alone.
   void Replay(int64_t snapshot_revision);
   void Report(int32_t shard);
@@ -209,6 +215,7 @@ class RunSimulation : public ServerDirectory {
                                                int32_t fragment);
 
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
+  absl::Time tick_time_ = now_;  // Of the newest Tick, or the life's begin.
   std::map<std::string, ServerInfo> servers_;
   std::unique_ptr<RunMachine> machine_;
   std::vector<Shard> shards_;
