@@ -546,8 +546,9 @@ class NamedCoordinator : public coordinator::IslandControlClient {
   absl::Status ReportReady(int64_t commit_seq) override {
     return inner_->ReportReady(commit_seq);
   }
-  absl::StatusOr<absl::Duration> Heartbeat() override {
-    return inner_->Heartbeat();
+  absl::StatusOr<v1::HeartbeatResponse> Heartbeat(
+      v1::HeartbeatRequest request) override {
+    return inner_->Heartbeat(std::move(request));
   }
   absl::Status ReportProgress(v1::ReportProgressRequest progress) override {
     return inner_->ReportProgress(progress);

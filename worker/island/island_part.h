@@ -53,6 +53,9 @@ struct PartResult {
   // and bytes that this process wrote.
   int64_t byte_count = 0;
   int64_t saved_bytes = 0;
+  // kSave, kContribute: AcknowledgedSeq() of a whole save; not set: no whole
+  // save was written.
+  std::optional<int64_t> acknowledged_seq;
   std::optional<double> loss;  // kEvaluate: nats a token, over `token_count`.
   int64_t token_count = 0;
   // kPush, kPull, kEvaluate: payload bytes of all processes, and their time.

@@ -56,6 +56,11 @@ class MemoryService {
   void EndLeases();
   // Joins as another process of `island_id`.
   void Fence(const std::string& island_id);
+  // The coordinator is of before heartbeats that report.
+  void SetOld() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_old_ = true;
+  }
   // As an operator: PAUSED, ACTIVE or CANCELLED.
   void SetState(v1::RunState state);
   // While true, the coordinator hears nothing of the server, which goes on
@@ -117,6 +122,7 @@ class MemoryService {
   coordinator::RunMachine* run_ = nullptr;
   int64_t revision_ = 0;  // Of the newest plans.
   bool server_away_ = false;
+  bool is_old_ = false;
   server::ShardMachine shard_;
   // By fragment and version.
   std::map<std::pair<int32_t, int64_t>, std::vector<float>> values_;
