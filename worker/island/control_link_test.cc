@@ -592,7 +592,7 @@ TEST_F(ReportingLinkTest, TellsThePhaseThePlanAndWhatItNoLongerNeeds) {
 
 TEST_F(ReportingLinkTest, AnOlderCoordinatorGetsSeparateCalls) {
   JoinWith(/*features=*/0, 1);
-  client_.SetHeartbeatAnswer(/*features=*/0, 0);
+  client_.SetHeartbeatAnswer(/*features=*/0, 0, absl::Milliseconds(100));
   JoinAndBeat();
   link_->SetPhase(v1::ISLAND_PHASE_TRAIN, "the round's next step");
   link_->SetAcknowledged(5);

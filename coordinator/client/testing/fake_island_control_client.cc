@@ -32,6 +32,7 @@ void FakeIslandControlClient::SetHeartbeatAnswer(uint64_t features,
   std::lock_guard<std::mutex> lock(mutex_);
   heartbeat_response_.set_coordinator_features(features);
   heartbeat_response_.set_coordinator_epoch(coordinator_epoch);
+  heartbeat_response_.clear_next_interval();
   if (next_interval > absl::ZeroDuration()) {
     *heartbeat_response_.mutable_next_interval() = ToProto(next_interval);
   }
