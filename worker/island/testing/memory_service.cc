@@ -96,6 +96,7 @@ class MemoryCoordinator : public coordinator::IslandControlClient {
       v1::HeartbeatRequest request) override {
     std::lock_guard<std::mutex> lock(service_.mutex_);
     RETURN_IF_ERROR(service_.Step(event::Heartbeat{island_}).status());
+    service_.heartbeat_ = request;
     v1::HeartbeatResponse response;
     *response.mutable_lease_duration() =
         ToProto(coordinator::IslandLeaseDuration(service_.spec_));

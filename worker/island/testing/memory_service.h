@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/plan.pb.h"
 #include "atoll/v1/run.pb.h"
 #include "base/layout/digest.h"
@@ -84,6 +85,11 @@ class MemoryService {
     std::lock_guard<std::mutex> lock(mutex_);
     return phases_;
   }
+  // The newest of any island.
+  v1::HeartbeatRequest heartbeat() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return heartbeat_;
+  }
   int leave_count() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return leave_count_;
@@ -133,6 +139,7 @@ class MemoryService {
   std::vector<v1::ContributionInfo> merged_;
   std::vector<v1::Evaluation> evaluations_;
   std::vector<v1::SyncPhases> phases_;
+  v1::HeartbeatRequest heartbeat_;
   int leave_count_ = 0;
 };
 
