@@ -285,6 +285,7 @@ bool ParameterServer::Register(std::stop_token stop) {
       MutexLock lock(&mutex_);
       lease_ = FromProto(response->lease_duration());
       if (lease_ <= absl::ZeroDuration()) lease_ = absl::Seconds(15);
+      NoteFeatures(response->coordinator_features());
       registered_ = true;
       ++change_count_;
       changed_.SignalAll();
@@ -313,6 +314,14 @@ bool ParameterServer::Register(std::stop_token stop) {
                                   : absl::Seconds(1));
   }
   return false;
+}
+
+void ParameterServer::NoteFeatures(uint64_t features) {
+  if (std::exchange(coordinator_features_, features) == features) return;
+  const uint64_t missing = ProgramFeatures() & ~PeerFeatures(features);
+  if (missing == 0) return;
+  LOG(INFO) << "the coordinator is an older program; it lacks: "
+            << DescribeFeatures(missing);
 }
 
 bool ParameterServer::HoldsNothing() {
@@ -576,6 +585,7 @@ absl::Status ParameterServer::ReportOnce() {
   const absl::Duration lease = FromProto(answer.lease_duration());
   MutexLock lock(&mutex_);
   if (lease > absl::ZeroDuration()) lease_ = lease;
+  NoteFeatures(answer.coordinator_features());
   if (plan_is_current_) access_.NoteAnswer(answer.plan_revision(), lease_);
   return absl::OkStatus();
 }

@@ -171,6 +171,8 @@ class ParameterServer final {
   bool HoldsNothing();
   // Takes the coordinator's answer in. Errors as CoordinatorFence::Take.
   absl::Status TakeAnswer(const v1::RegisterServerResponse& response);
+  // An answer of the coordinator has these features.
+  void NoteFeatures(uint64_t features) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if no plan came, with `status`, because the stream has ended or is
   // stuck: registering opens another.
   bool TakeStreamLost(const absl::Status& status);
@@ -232,6 +234,8 @@ class ParameterServer final {
   // This registration has brought a plan, and the newest one was taken.
   bool plan_is_current_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(15);
+  // Of its newest answer; not set: there was none.
+  std::optional<uint64_t> coordinator_features_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);

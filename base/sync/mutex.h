@@ -18,6 +18,10 @@ namespace atl {
 class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
+  // Returns false, without waiting, if another thread holds it.
+  bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) {
+    return mutex_.try_lock();
+  }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
   // Tells the analysis, unchecked, that the caller holds the mutex.
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}

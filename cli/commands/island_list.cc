@@ -3,6 +3,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -13,10 +15,19 @@
 namespace atl::cli {
 namespace {
 
+// The time of day alone within the last day, so that the table fits a terminal.
+std::string FormatHeard(const v1::Island& island) {
+  if (!island.has_last_heard_time()) return "-";
+  const absl::Time time = FromProto(island.last_heard_time());
+  return absl::FormatTime(
+      absl::Now() - time < absl::Hours(24) ? "%H:%M:%SZ" : "%Y-%m-%d", time,
+      absl::UTCTimeZone());
+}
+
 absl::Status ListIslands(Context& context, const std::string& run_id) {
   ASSIGN_OR_RETURN(auto client, context.MakeClient());
   Table table({"SLOT", "ISLAND", "STATE", ">STEP", ">STEPS/S", ">LOSS",
-               ">MERGED", ">OTHER", "LAST HEARD"});
+               ">MERGED", ">OTHER", "HEARD"});
   Fields notes;
   Json islands = Json::array();
   v1::ListIslandsRequest request;
@@ -30,14 +41,19 @@ absl::Status ListIslands(Context& context, const std::string& run_id) {
       const v1::ReportProgressRequest& progress = island.progress();
       table.AddRow(
           {absl::StrCat(island.slot()), island.island_id(),
-           EnumName(island.state()), absl::StrCat(progress.step()),
+           DescribeWork(island), absl::StrCat(progress.step()),
            island.steps_per_second() > 0
                ? absl::StrFormat("%.3g", island.steps_per_second())
                : "-",
            progress.loss_step_count() > 0 ? FormatLoss(progress.loss()) : "-",
            absl::StrCat(island.merged_count()),
            absl::StrCat(island.unmerged_count()),
-           FormatTimestamp(FromProto(island.last_heard_time()))});
+           FormatHeard(island)});
+      if (island.phase() == v1::ISLAND_PHASE_DATA ||
+          island.phase() == v1::ISLAND_PHASE_PAUSED ||
+          island.phase() == v1::ISLAND_PHASE_NO_TRAINER) {
+        notes.AddText(island.island_id(), island.phase_reason());
+      }
       if (island.has_sitting_out()) {
         const v1::SittingOut& sitting = island.sitting_out();
         notes.AddText(island.island_id(),
@@ -64,9 +80,11 @@ void AddIslandList(flags::Command& app, Context& context) {
   flags::Command& command =
       app.AddCommand("list", "List the islands of a run, lost ones too");
   command.Footer(
+      "STATE of a READY island is its work at present: WAIT for a round, TRAIN,\n"
+      "UPLOAD, PULL, wait for DATA, PAUSED by its user, NO_TRAINER.\n"
       "STEPS/S is what the coordinator measures, waits and exchange included.\n"
-      "OTHER counts contributions that were not merged. An island that has left,\n"
-      "or whose contribution was refused, has a line below. More: atoll island\n"
+      "OTHER counts contributions that were not merged. An island that cannot\n"
+      "train, has left, or whose contribution was refused, has a line below. More: atoll island\n"
       "status.\n"
       "Example:\n  atoll island list laptop");
   auto run_id = std::make_shared<std::string>();

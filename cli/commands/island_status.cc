@@ -46,6 +46,13 @@ std::string DescribeIsland(const v1::Island& island) {
   fields.Add("island", island.island_id());
   fields.Add("slot", absl::StrCat(island.slot()));
   fields.Add("state", EnumName(island.state()));
+  if (island.phase() != v1::ISLAND_PHASE_UNSPECIFIED) {
+    fields.AddText("phase",
+                   island.phase_reason().empty()
+                       ? EnumName(island.phase())
+                       : absl::StrCat(EnumName(island.phase()), ": ",
+                                      island.phase_reason()));
+  }
   if (progress.trainer_silence_seconds() > 0) {
     fields.AddText(
         "trainer",

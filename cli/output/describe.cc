@@ -218,6 +218,20 @@ std::string EnumName(v1::Outcome outcome) {
   return std::string(absl::StripPrefix(v1::Outcome_Name(outcome), "OUTCOME_"));
 }
 
+std::string EnumName(v1::IslandPhase phase) {
+  return std::string(
+      absl::StripPrefix(v1::IslandPhase_Name(phase), "ISLAND_PHASE_"));
+}
+
+std::string DescribeWork(const v1::Island& island) {
+  // A newer program's phase has no name here.
+  const std::string phase = EnumName(island.phase());
+  return island.state() != v1::ISLAND_STATE_READY || phase.empty() ||
+                 island.phase() == v1::ISLAND_PHASE_UNSPECIFIED
+             ? EnumName(island.state())
+             : phase;
+}
+
 std::string EnumName(v1::IslandState state) {
   return std::string(
       absl::StripPrefix(v1::IslandState_Name(state), "ISLAND_STATE_"));

@@ -19,6 +19,10 @@ namespace atl::cli {
 std::string EnumName(v1::RunState state);
 std::string EnumName(v1::Outcome outcome);
 std::string EnumName(v1::IslandState state);
+std::string EnumName(v1::IslandPhase phase);
+
+// A READY island's phase, if it tells one; else its state.
+std::string DescribeWork(const v1::Island& island);
 
 // The run's state, and the code of its fault: "PAUSED (SHARD_BEHIND)".
 std::string DescribeRunState(const v1::Run& run);

@@ -194,6 +194,21 @@ TEST(DescribeTest, AWaitNamesTheIslandsAndTheRoundAsItsOpenAndItsCommitDo) {
   EXPECT_THAT(DescribeWait(state), HasSubstr("round 5 of fragment 3 has "));
 }
 
+TEST(DescribeTest, AReadyIslandsWorkIsItsPhaseIfItTellsOne) {
+  v1::Island island;
+  island.set_state(v1::ISLAND_STATE_READY);
+  EXPECT_EQ(DescribeWork(island), "READY");
+  island.set_phase(v1::ISLAND_PHASE_NO_TRAINER);
+  EXPECT_EQ(DescribeWork(island), "NO_TRAINER");
+  // One that is lost tells nothing.
+  island.set_state(v1::ISLAND_STATE_LOST);
+  EXPECT_EQ(DescribeWork(island), "LOST");
+  // A newer coordinator's phase.
+  island.set_state(v1::ISLAND_STATE_READY);
+  island.set_phase(static_cast<v1::IslandPhase>(100));
+  EXPECT_EQ(DescribeWork(island), "READY");
+}
+
 TEST(DescribeTest, NamesRefusedContributionsAndWhoSitsOut) {
   v1::SittingOut sitting;
   sitting.set_refused_count(2);

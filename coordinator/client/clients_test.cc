@@ -24,6 +24,7 @@
 #include "base/rpc/status.h"
 #include "base/rpc/wait_notice.h"
 #include "base/status/refusal.h"
+#include "base/time/proto_time.h"
 #include "coordinator/client/client.h"
 #include "coordinator/client/island_control_client.h"
 #include "coordinator/client/server_control_client.h"
@@ -304,7 +305,7 @@ class ClientsTest : public ::testing::Test {
 TEST_F(ClientsTest, NobodySpeaksBeforeItHasJoined) {
   const auto code = absl::StatusCode::kFailedPrecondition;
   EXPECT_EQ(client_->ReportReady(0).code(), code);
-  EXPECT_EQ(client_->Heartbeat().status().code(), code);
+  EXPECT_EQ(client_->Heartbeat({}).status().code(), code);
   EXPECT_EQ(client_->ReportProgress({}).code(), code);
   EXPECT_EQ(client_->Leave({}).code(), code);
   EXPECT_EQ(client_->WaitForPlan({}, kLong, {}).status().code(), code);
@@ -315,9 +316,9 @@ TEST_F(ClientsTest, EveryCallAfterJoinCarriesWhoItIsFor) {
   islands_.board.Publish(Plan(1, 1));
   ASSERT_TRUE(client_->ReportReady(3).ok());
   ASSERT_TRUE(client_->ReportProgress({}).ok());
-  const auto lease = client_->Heartbeat();
-  ASSERT_TRUE(lease.ok());
-  EXPECT_EQ(*lease, absl::Milliseconds(7500));
+  const auto answer = client_->Heartbeat({});
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ(FromProto(answer->lease_duration()), absl::Milliseconds(7500));
   ASSERT_TRUE(client_->WaitForPlan({}, kLong, {}).ok());
   ASSERT_TRUE(client_->Leave({}).ok());
   std::lock_guard<std::mutex> lock(islands_.mutex);
@@ -421,7 +422,7 @@ TEST_F(ClientsTest, FollowsThePlanOfItsNewestJoin) {
 TEST_F(ClientsTest, IsNoMemberAfterItHasLeft) {
   JoinAs("island-1");
   ASSERT_TRUE(client_->Leave({}).ok());
-  EXPECT_EQ(client_->Heartbeat().status().code(),
+  EXPECT_EQ(client_->Heartbeat({}).status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 
@@ -684,7 +685,7 @@ TEST(FakeCoordinatorClientTest, ActsAsItIsTold) {
   EXPECT_EQ(fake.WaitForPlan(ToPosition(*plan), kLong, {})->revision(), 2);
   publisher.join();
   ASSERT_TRUE(fake.ReportReady(5).ok());
-  ASSERT_TRUE(fake.Heartbeat().ok());
+  ASSERT_TRUE(fake.Heartbeat({}).ok());
   EXPECT_EQ(fake.heartbeat_count(), 1);
   ASSERT_TRUE(fake.Leave({}).ok());
   EXPECT_TRUE(fake.left().has_value());

@@ -8,7 +8,6 @@
 #include "base/rpc/call.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
-#include "base/time/proto_time.h"
 #include "coordinator/client/log_seen.h"
 #include "coordinator/client/plan_watch.h"
 #include "grpcpp/channel.h"
@@ -70,13 +69,12 @@ class GrpcIslandControlClient : public IslandControlClient {
         .status();
   }
 
-  absl::StatusOr<absl::Duration> Heartbeat() override {
+  absl::StatusOr<v1::HeartbeatResponse> Heartbeat(
+      v1::HeartbeatRequest request) override {
     ASSIGN_OR_RETURN(const auto member, Member());
-    ASSIGN_OR_RETURN(const v1::HeartbeatResponse response,
-                     rpc::Call(*Stub(), &Service::Stub::Heartbeat,
-                               For<v1::HeartbeatRequest>(*member),
-                               Options(kHeartbeatTimeout, member->session)));
-    return FromProto(response.lease_duration());
+    Fill(*member, request);
+    return rpc::Call(*Stub(), &Service::Stub::Heartbeat, request,
+                     Options(kHeartbeatTimeout, member->session));
   }
 
   absl::StatusOr<v1::IslandPlan> WaitForPlan(const PlanPosition& after,
@@ -92,9 +90,7 @@ class GrpcIslandControlClient : public IslandControlClient {
 
   absl::Status ReportProgress(v1::ReportProgressRequest progress) override {
     ASSIGN_OR_RETURN(const auto member, Member());
-    progress.set_run_id(member->run_id);
-    progress.set_island_id(member->island_id);
-    progress.set_island_epoch(member->island_epoch);
+    Fill(*member, progress);
     return rpc::Call(*Stub(), &Service::Stub::ReportProgress, progress,
                      Options(kTimeout, member->session))
         .status();
@@ -119,11 +115,15 @@ class GrpcIslandControlClient : public IslandControlClient {
   }
 
   template <typename Request>
-  static Request For(const Membership& member) {
-    Request request;
+  static void Fill(const Membership& member, Request& request) {
     request.set_run_id(member.run_id);
     request.set_island_id(member.island_id);
     request.set_island_epoch(member.island_epoch);
+  }
+  template <typename Request>
+  static Request For(const Membership& member) {
+    Request request;
+    Fill(member, request);
     return request;
   }
 

@@ -45,10 +45,12 @@ class IslandControlClient {
   // FAILED_PRECONDITION: not a member; Join. Else as IslandService.ReportReady.
   virtual absl::Status ReportReady(int64_t commit_seq) = 0;
 
-  // Renews the lease; returns its duration from now.
+  // Renews the lease, and reports what else `request` has. Fills in run_id,
+  // island_id and island_epoch.
   //
   // FAILED_PRECONDITION: not a member; Join. Else as IslandService.Heartbeat.
-  virtual absl::StatusOr<absl::Duration> Heartbeat() = 0;
+  virtual absl::StatusOr<v1::HeartbeatResponse> Heartbeat(
+      v1::HeartbeatRequest request) = 0;
 
   // Waits until `timeout` for a plan newer than `after` and returns the newest.
   // A broken stream is reopened automatically. A plan of an older coordinator

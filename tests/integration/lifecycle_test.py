@@ -235,6 +235,10 @@ class SteeringTest(cluster_module.IntegrationTest):
         cluster.start_run(self.run_values({"schedule": {
             "round_count": 100000}}))
         cluster.wait_commits(1)
+        wait.until("every island tells its phase",
+                   lambda: all(i.phase for i in cluster.islands()))
+        shown = cluster.run_cli("run", "show", "run", check=0).stdout
+        self.assertRegex(shown, "at work +[0-9]+ [A-Z_]+")
         cluster.runs.CancelRun(run_id="run")
         for index in range(3):
             name = "island-%d" % index

@@ -208,6 +208,22 @@ INSTANTIATE_TEST_SUITE_P(
                     Exchange{v1::CODEC_TWO_BIT, true, 7},
                     Exchange{v1::CODEC_TOP_K, true, 2}));
 
+TEST_F(RunIslandTest, AnOlderCoordinatorMakesNoDifference) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.inner_step_count = 10;
+  tiny.round_count = 4;
+  const v1::RunSpec spec = TinyRun(tiny);
+  MemoryService newer(spec), older(spec);
+  older.SetOld();
+  ASSERT_TRUE(RunOne(newer, Options("a")).ok());
+  ASSERT_TRUE(RunOne(older, Options("b")).ok());
+  EXPECT_EQ(older.parameters_sha256(), newer.parameters_sha256());
+  EXPECT_EQ(older.evaluations().size(), newer.evaluations().size());
+  EXPECT_EQ(older.phases().size(), newer.phases().size());
+  EXPECT_EQ(older.heartbeat().acknowledged_seq(), 0);
+  EXPECT_FALSE(older.heartbeat().has_progress());
+}
+
 TEST_F(RunIslandTest, PushesAgainAfterErrors) {
   const v1::RunSpec spec = TinyRun(Tiny(1));
   MemoryService undisturbed(spec), service(spec);
@@ -546,8 +562,9 @@ class NamedCoordinator : public coordinator::IslandControlClient {
   absl::Status ReportReady(int64_t commit_seq) override {
     return inner_->ReportReady(commit_seq);
   }
-  absl::StatusOr<absl::Duration> Heartbeat() override {
-    return inner_->Heartbeat();
+  absl::StatusOr<v1::HeartbeatResponse> Heartbeat(
+      v1::HeartbeatRequest request) override {
+    return inner_->Heartbeat(std::move(request));
   }
   absl::Status ReportProgress(v1::ReportProgressRequest progress) override {
     return inner_->ReportProgress(progress);
@@ -745,12 +762,18 @@ TEST_F(RunIslandTest, IsPausedByItsUserAndThenGoesOnAsAMember) {
   RunIslandOptions options = Options("a");
   options.control = &control;
   options.on_progress = [&](const IslandProgress& at) {
-    if (at.step >= 15 && held_step < 0) {
+    if (at.step >= 25 && held_step < 0) {
       control.Hold("test");
       held_step = static_cast<int>(at.step);
     }
-    if (at.reason == "paused by its user: test") {
+    const v1::HeartbeatRequest heartbeat = service.heartbeat();
+    if (at.reason == "paused by its user: test" && !released &&
+        heartbeat.phase() == v1::ISLAND_PHASE_PAUSED) {
       EXPECT_LE(at.step, held_step + 1) << "the action that was chosen before";
+      EXPECT_EQ(heartbeat.phase_reason(), "paused by its user");
+      EXPECT_GT(heartbeat.plan_revision(), 0);
+      // The newest local checkpoint needs the second contribution's outcome.
+      EXPECT_EQ(heartbeat.acknowledged_seq(), 1);
       released = true;
       control.Release();
     }

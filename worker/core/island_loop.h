@@ -110,6 +110,15 @@ class IslandLoop {
   bool saving() const {
     return stream_.Unsaved() || lanes_[Index(Lane::kSave)].running.has_value();
   }
+  // For displays: its user has paused it; its next step lacks data; `lane` does
+  // an action (OnStarted).
+  bool on_hold() const { return !hold_.empty(); }
+  bool awaits_data() const {
+    return !lanes_[Index(Lane::kTraining)].awaited.empty();
+  }
+  bool IsBusy(Lane lane) const {
+    return lanes_[Index(lane)].running.has_value();
+  }
   // True for a streaming run. Requires: joined.
   bool streaming() const;
   const v1::IslandPlan& plan() const { return plan_; }

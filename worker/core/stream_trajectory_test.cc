@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/layout/fragment_schedule.h"
 #include "gtest/gtest.h"
+#include "worker/core/acknowledged_seq.h"
 #include "worker/core/island_loop.h"
 #include "worker/core/local_update.h"
 #include "worker/core/save_replay.h"
@@ -233,6 +234,7 @@ class World {
     Record applied;             // Since the newest push: only answers.
     std::optional<SaveReplay> replay;
     std::vector<v1::ContributionOutcome> outcomes;
+    int64_t acknowledged_seq = 0;
     std::array<std::optional<Action>, kLaneCount> running;
   };
 
@@ -263,7 +265,10 @@ class World {
       KeepOwnSlot(island, open);
     }
     for (const auto& outcome : islands_[island].outcomes) {
-      *plan.add_outcomes() = outcome;
+      // Not even a Join brings back an outcome that an island acknowledged.
+      if (outcome.key().seq() > islands_[island].acknowledged_seq) {
+        *plan.add_outcomes() = outcome;
+      }
     }
     return plan;
   }
@@ -465,6 +470,9 @@ class World {
   }
   static void KeepTaken(Island& island) {
     island.save = *std::exchange(island.taken, std::nullopt);
+    if (island.save->records.empty()) {
+      island.acknowledged_seq = AcknowledgedSeq(island.save->summary, {});
+    }
     std::map<Key, Contribution> all = island.save->contributions;
     for (const Record& record : island.save->records) {
       all.insert(record.contributions.begin(), record.contributions.end());

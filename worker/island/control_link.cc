@@ -5,9 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
+#include "base/features/features.h"
 #include "base/obs/log.h"
 #include "base/obs/log_pace.h"
 #include "base/status/annotate.h"
+#include "base/status/cut_utf8.h"
 #include "base/status/refusal.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
@@ -18,9 +20,10 @@ namespace {
 
 // Longest wait for a plan before the thread looks at other things.
 constexpr absl::Duration kPlanWait = absl::Seconds(1);
-// Longest wait between two heartbeats: an elastic island should soon know that
-// the coordinator is away.
-constexpr absl::Duration kHeartbeatMax = absl::Seconds(2);
+// Between two heartbeats if the coordinator does not tell: an elastic island
+// should soon know that the coordinator is away.
+constexpr absl::Duration kHeartbeatDefault = absl::Seconds(2);
+constexpr absl::Duration kHeartbeatMin = absl::Milliseconds(100);
 // Between two looks at a coordinator that does not answer.
 constexpr absl::Duration kAwayWait = absl::Milliseconds(500);
 
@@ -32,6 +35,13 @@ absl::Time Now() { return SystemClock().Now(); }
 bool CannotTakeUs(const absl::Status& status) {
   return absl::IsResourceExhausted(status) || IsLogFault(status) ||
          IsOtherCluster(status);
+}
+
+// A heartbeat's error is of its report, which is not valid or came too soon
+// after others. The coordinator is there.
+bool IsOfReport(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) ||
+         HasReason(status, "TOO_MANY_CALLS");
 }
 
 // Returns true if only a new Join helps. Its answer says more, because the
@@ -65,6 +75,14 @@ const absl::Status& StatusOf(const absl::StatusOr<T>& answer) {
 
 }  // namespace
 
+absl::Duration HeartbeatInterval(absl::Duration asked, absl::Duration lease,
+                                 double draw) {
+  if (asked <= absl::ZeroDuration()) asked = kHeartbeatDefault;
+  // Bounded before it is multiplied.
+  asked = std::min(std::max(asked, kHeartbeatMin), lease);
+  return std::min(asked * (0.9 + 0.2 * draw), lease / 3);
+}
+
 template <typename Call>
 auto ControlLink::Ask(Call call) -> decltype(call()) {
   int64_t asked = 0;
@@ -94,6 +112,7 @@ ControlLink::ControlLink(const ControlLinkOptions& options,
       mailbox_(mailbox),
       listener_(std::move(listener)),
       last_contact_(Now()),
+      random_(options.seed),
       control_thread_([this](std::stop_token stop) { RunControl(stop); }),
       plan_thread_([this](std::stop_token stop) { RunPlans(stop); }) {}
 
@@ -140,6 +159,8 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
       {
         MutexLock lock(&mutex_);
         position_ = coordinator::ToPosition(response->plan());
+        NoteFeatures(response->coordinator_features(),
+                     position_.coordinator_epoch);
         mailbox_.PutJoined(*std::move(response));
         was_member_ = true;
         member_ = true;
@@ -185,33 +206,42 @@ LatencyHistogram ControlLink::heartbeat_latency() const {
 
 bool ControlLink::KeepMembership(std::stop_token stop) {
   absl::Time next_heartbeat = Now();
-  absl::Time next_report = Now();
+  absl::Time next_look = Now();
   while (!stop.stop_requested()) {
     absl::Time now = Now();
-    if (now >= next_heartbeat) {
-      const absl::StatusOr<absl::Duration> lease =
-          Ask([this] { return client_.Heartbeat(); });
+    const bool is_prompt = now >= next_look && IsReporting() && PromptDue();
+    if (now >= next_heartbeat || is_prompt) {
+      const auto [answer, has_report] = BeatOnce();
       const absl::Duration latency = Now() - now;
       now += latency;
       MutexLock lock(&mutex_);
-      if (lease.ok()) {
+      if (answer.ok()) {
         heartbeat_latency_.Add(latency);
-        if (*lease > absl::ZeroDuration()) lease_ = *lease;
+        const absl::Duration lease = FromProto(answer->lease_duration());
+        if (lease > absl::ZeroDuration()) lease_ = lease;
         last_contact_ = now;
-        next_heartbeat = now + std::min(kHeartbeatMax, lease_ / 3);
+        const double draw =
+            std::generate_canonical<double, 53>(random_);
+        next_heartbeat =
+            now + HeartbeatInterval(FromProto(answer->next_interval()), lease_,
+                                    draw);
       } else {
         next_heartbeat = now + rpc::DelayAsked(std::min(kAwayWait, lease_ / 3),
-                                               lease.status());
+                                               answer.status());
+      }
+      if (is_reporting()) {
+        next_look = answer.ok() ? now + options_.report_interval
+                                : next_heartbeat;
       }
       if (rejoin_) return false;
       // A heartbeat does not say what this island has seen of the log. So only
       // the plan's stream proves that another process is the island.
-      const bool answered =
-          lease.ok() || absl::IsAborted(lease.status());
-      if (answered || CannotTakeUs(lease.status())) last_contact_ = now;
+      const bool answered = answer.ok() || absl::IsAborted(answer.status()) ||
+                            (has_report && IsOfReport(answer.status()));
+      if (answered || CannotTakeUs(answer.status())) last_contact_ = now;
       if (now - last_contact_ > options_.patience) {
         mailbox_.PutRefused(
-            Annotate(lease.status(), "the coordinator is away for too long"));
+            Annotate(answer.status(), "the coordinator is away for too long"));
         return true;
       }
       if (connected_ != answered) {
@@ -221,27 +251,26 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
           LOG(INFO) << "the coordinator is back";
         } else {
           LOG(WARNING) << "the coordinator is away; it is asked again "
-                       << (CannotTakeUs(lease.status())
+                       << (CannotTakeUs(answer.status())
                                ? std::string("until it is back")
                                : absl::StrCat("for ",
                                               absl::FormatDuration(
                                                   options_.patience),
                                               " at most"))
-                       << ": " << lease.status().message();
+                       << ": " << answer.status().message();
         }
       }
     }
-    if (now >= next_report) {
+    if (now >= next_look) {
       const absl::Status reported =
-          ReportDue() ? ReportOnce() : absl::OkStatus();
-      next_report =
-          Now() + rpc::DelayAsked(options_.report_interval, reported);
+          !IsReporting() && ReportDue() ? ReportOnce() : absl::OkStatus();
+      next_look = Now() + rpc::DelayAsked(options_.report_interval, reported);
     }
     {
       MutexLock lock(&mutex_);
       if (rejoin_) return false;
     }
-    const absl::Duration wait = std::min(next_heartbeat, next_report) - Now();
+    const absl::Duration wait = std::min(next_heartbeat, next_look) - Now();
     if (!Sleep(std::max(wait, absl::Milliseconds(1)), stop)) return true;
   }
   return true;
@@ -305,6 +334,7 @@ void ControlLink::SetProgress(const v1::ReportProgressRequest& progress) {
   progress_.set_gradient_norm(progress.gradient_norm());
   progress_.set_sent_bytes(progress.sent_bytes());
   progress_.set_received_bytes(progress.received_bytes());
+  if (progress_.hindrance() != progress.hindrance()) is_prompt_ = true;
   progress_.set_hindrance(progress.hindrance());
   progress_.set_index_digest(progress.index_digest());
   progress_changed_ = true;
@@ -326,6 +356,7 @@ void ControlLink::AddEvaluation(const v1::Evaluation& evaluation) {
   MutexLock lock(&mutex_);
   *progress_.add_evaluations() = evaluation;
   progress_changed_ = true;
+  is_prompt_ = true;
 }
 
 void ControlLink::AddUnpushed(const std::vector<v1::UnpushedWork>& work) {
@@ -350,6 +381,18 @@ void ControlLink::AddPhases(std::vector<v1::SyncPhases> ended) {
   for (v1::SyncPhases& sync : ended) phases_.push_back(std::move(sync));
   DropOldPhases();
   progress_changed_ = true;
+  is_prompt_ = true;
+}
+
+void ControlLink::SetPhase(v1::IslandPhase phase, absl::string_view reason) {
+  MutexLock lock(&mutex_);
+  phase_ = phase;
+  phase_reason_ = std::string(CutUtf8(reason, kReasonBytesMax));
+}
+
+void ControlLink::SetAcknowledged(int64_t seq) {
+  MutexLock lock(&mutex_);
+  acknowledged_seq_ = seq;
 }
 
 void ControlLink::DropOldPhases() {
@@ -368,60 +411,148 @@ bool ControlLink::ReportDue() {
   return progress_changed_ || is_silent || silence_reported_;
 }
 
-absl::Status ControlLink::ReportOnce() {
-  MutexLock report_lock(&report_mutex_);
-  v1::ReportProgressRequest report;
-  double loss_sum = 0;
-  std::vector<v1::SyncPhases> phases;
-  WeightedMeans metrics;
+bool ControlLink::PromptDue() {
+  const bool is_silent = Silence() > absl::ZeroDuration();
+  MutexLock lock(&mutex_);
+  return is_prompt_ || is_silent != silence_reported_;
+}
+
+ControlLink::Report ControlLink::TakeReport() {
+  Report report;
+  v1::ReportProgressRequest& message = report.message;
+  std::vector<v1::SyncPhases>& phases = report.phases;
   {
     MutexLock lock(&mutex_);
-    report = progress_;
-    if (report.unpushed_size() > kReportedUnpushedMax) {
-      report.mutable_unpushed()->DeleteSubrange(
-          kReportedUnpushedMax, report.unpushed_size() - kReportedUnpushedMax);
+    message = progress_;
+    if (message.unpushed_size() > kReportedUnpushedMax) {
+      message.mutable_unpushed()->DeleteSubrange(
+          kReportedUnpushedMax,
+          message.unpushed_size() - kReportedUnpushedMax);
     }
-    loss_sum = loss_sum_;
+    report.loss_sum = loss_sum_;
     while (!phases_.empty() && phases.size() < kReportedPhasesMax) {
       phases.push_back(std::move(phases_.front()));
       phases_.pop_front();
     }
-    metrics.AddAll(metrics_.means(), metrics_.token_count());
+    report.metrics.AddAll(metrics_.means(), metrics_.token_count());
     metrics_.Clear();
-    progress_changed_ = !phases_.empty();
+    progress_changed_ = is_prompt_ = !phases_.empty();
   }
-  for (const auto& [name, mean] : metrics.means()) {
-    (*report.mutable_metrics())[name] = mean;
+  for (const auto& [name, mean] : report.metrics.means()) {
+    (*message.mutable_metrics())[name] = mean;
   }
-  report.set_metrics_token_count(metrics.token_count());
-  report.set_trainer_silence_seconds(absl::ToDoubleSeconds(Silence()));
+  message.set_metrics_token_count(report.metrics.token_count());
+  message.set_trainer_silence_seconds(absl::ToDoubleSeconds(Silence()));
   std::stable_sort(phases.begin(), phases.end(),
                    [](const v1::SyncPhases& a, const v1::SyncPhases& b) {
                      return a.seq() < b.seq();
                    });
-  report.mutable_sync_phases()->Add(phases.begin(), phases.end());
-  if (report.loss_step_count() > 0) {
-    report.set_loss(loss_sum / static_cast<double>(report.loss_step_count()));
+  message.mutable_sync_phases()->Add(phases.begin(), phases.end());
+  if (message.loss_step_count() > 0) {
+    message.set_loss(report.loss_sum /
+                     static_cast<double>(message.loss_step_count()));
   }
-  const absl::Status status = client_.ReportProgress(report);
+  return report;
+}
+
+void ControlLink::SettleReport(const Report& report,
+                               const absl::Status& status) {
+  // A report that is not valid would not be valid the next time.
+  const bool is_refused = absl::IsInvalidArgument(status);
+  if (is_refused && refused_pace_.IsDue(status.message(), Now())) {
+    LOG(WARNING) << "the coordinator refuses a report of progress, which is "
+                    "dropped: "
+                 << status.message();
+  }
   MutexLock lock(&mutex_);
-  if (!status.ok() && !absl::IsInvalidArgument(status)) {
-    progress_changed_ = true;
-    metrics_.AddAll(metrics.means(), metrics.token_count());
-    phases_.insert(phases_.begin(), phases.begin(), phases.end());
+  if (!status.ok() && !is_refused) {
+    progress_changed_ = is_prompt_ = true;
+    metrics_.AddAll(report.metrics.means(), report.metrics.token_count());
+    phases_.insert(phases_.begin(), report.phases.begin(),
+                   report.phases.end());
     DropOldPhases();
-    return status;
+    return;
   }
-  silence_reported_ = report.trainer_silence_seconds() > 0;
+  silence_reported_ = report.message.trainer_silence_seconds() > 0;
   // Subtracts the reported part. Values that came meanwhile stay.
-  loss_sum_ -= loss_sum;
+  loss_sum_ -= report.loss_sum;
   progress_.set_loss_step_count(progress_.loss_step_count() -
-                                report.loss_step_count());
+                                report.message.loss_step_count());
   if (progress_.loss_step_count() == 0) loss_sum_ = 0;
-  progress_.mutable_evaluations()->DeleteSubrange(0, report.evaluations_size());
-  progress_.mutable_unpushed()->DeleteSubrange(0, report.unpushed_size());
+  progress_.mutable_evaluations()->DeleteSubrange(
+      0, report.message.evaluations_size());
+  progress_.mutable_unpushed()->DeleteSubrange(
+      0, report.message.unpushed_size());
   if (progress_.unpushed_size() > 0) progress_changed_ = true;
+}
+
+absl::Status ControlLink::ReportOnce() {
+  MutexLock report_lock(&report_mutex_);
+  const Report report = TakeReport();
+  const absl::Status status = client_.ReportProgress(report.message);
+  SettleReport(report, status);
   return status;
+}
+
+void ControlLink::NoteFeatures(uint64_t features, int64_t epoch) {
+  reporting_epoch_.reset();
+  if ((features & kReportingHeartbeat) != 0) reporting_epoch_ = epoch;
+}
+
+// A plan of a later epoch comes from a coordinator that may be an older
+// program.
+bool ControlLink::is_reporting() const {
+  return reporting_epoch_.has_value() &&
+         *reporting_epoch_ >= position_.coordinator_epoch;
+}
+
+bool ControlLink::IsReporting() const {
+  MutexLock lock(&mutex_);
+  return is_reporting();
+}
+
+absl::StatusOr<v1::HeartbeatResponse> ControlLink::CallHeartbeat(
+    const v1::HeartbeatRequest& request) {
+  auto answer = Ask([&] { return client_.Heartbeat(request); });
+  if (answer.ok()) {
+    MutexLock lock(&mutex_);
+    NoteFeatures(answer->coordinator_features(), answer->coordinator_epoch());
+  }
+  return answer;
+}
+
+ControlLink::Beat ControlLink::BeatOnce() {
+  v1::HeartbeatRequest request;
+  if (!IsReporting()) return {CallHeartbeat(request)};
+  const absl::Duration silence = Silence();
+  {
+    MutexLock lock(&mutex_);
+    request.set_plan_revision(position_.revision);
+    request.set_acknowledged_seq(acknowledged_seq_);
+    request.set_phase(phase_);
+    request.set_phase_reason(phase_reason_);
+  }
+  if (silence > absl::ZeroDuration()) {
+    request.set_phase(v1::ISLAND_PHASE_NO_TRAINER);
+    request.set_phase_reason(
+        absl::StrCat("its trainer has said nothing for ",
+                     absl::ToInt64Seconds(silence), " s"));
+  }
+  // A report of Flush() that waits for its answer must not cost the lease.
+  if (!ReportDue() || !report_mutex_.TryLock()) {
+    return {CallHeartbeat(request)};
+  }
+  const Report report = TakeReport();
+  *request.mutable_progress() = report.message;
+  Beat beat = {CallHeartbeat(request), /*has_report=*/true};
+  absl::Status taken = beat.answer.status();
+  if (taken.ok() && (beat.answer->coordinator_features() &
+                     kReportingHeartbeat) == 0) {
+    taken = absl::UnavailableError("an older coordinator has not read it");
+  }
+  SettleReport(report, taken);
+  report_mutex_.Unlock();
+  return beat;
 }
 
 void ControlLink::Flush(absl::Duration timeout) {

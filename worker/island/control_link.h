@@ -3,6 +3,13 @@
 // inner step never costs a lease.
 //
 // Two threads: one joins, renews the lease and reports; one follows the plan.
+//
+// To a coordinator with the feature "heartbeats that report" the heartbeat is
+// the only regular call: it carries the progress, and its answer says when the
+// next one is due. Evaluations, phases of synchronizations, and a hindrance or
+// silence that begins or ends do not wait for it: a heartbeat follows at the
+// next look, at most once each `report_interval`. A coordinator gets separate
+// calls until its answer in this coordinator_epoch has the feature.
 // Thread-safe.
 
 #pragma once
@@ -13,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -20,10 +28,13 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "atoll/v1/island_service.pb.h"
 #include "base/layout/trainer_metrics.h"
 #include "base/obs/latency_histogram.h"
+#include "base/obs/log_pace.h"
 #include "base/rpc/retry.h"
 #include "base/sync/mutex.h"
 #include "coordinator/client/island_control_client.h"
@@ -38,13 +49,22 @@ struct ControlLinkOptions {
   // and later.
   absl::Duration join_patience = absl::Minutes(5);
   absl::Duration patience = absl::Hours(1);
-  // Between two reports of progress.
+  // Between two reports of progress, and between two looks at whether a
+  // heartbeat may not wait.
   absl::Duration report_interval = absl::Seconds(1);
   // IslandTrainer::silence(); may be empty.
   std::function<absl::Duration()> trainer_silence;
   rpc::RetryPolicy retry;
   uint64_t seed = rpc::RandomSeed();  // For the jitter of retries.
 };
+
+// Returns the time from an answered heartbeat to the next one. `asked`:
+// HeartbeatResponse.next_interval; 0: not told, and 2 s are taken. `draw` is
+// uniform in [0, 1): the interval is drawn from 90 % to 110 % of it, so that
+// islands that joined together do not stay together. At most a third of the
+// lease; at least 100 ms, if the lease allows that.
+absl::Duration HeartbeatInterval(absl::Duration asked, absl::Duration lease,
+                                 double draw);
 
 class ControlLink {
  public:
@@ -55,6 +75,8 @@ class ControlLink {
   static constexpr int kReportedUnpushedMax = 64;
   // A trainer's shorter silence is not reported.
   static constexpr absl::Duration kSilenceMin = absl::Seconds(5);
+  // The longest HeartbeatRequest.phase_reason.
+  static constexpr size_t kReasonBytesMax = 256;
 
   // Called on the plan's thread with every join and plan, before the mailbox
   // gets it: for routes and identities. If it returns an error, the mailbox
@@ -84,6 +106,11 @@ class ControlLink {
   void AddEvaluation(const v1::Evaluation& evaluation);
   // Told until a report with it is answered.
   void AddUnpushed(const std::vector<v1::UnpushedWork>& work);
+  // The island's work at present, for the next heartbeat; no heartbeat is made
+  // for it. While the trainer is silent, the phase is NO_TRAINER.
+  void SetPhase(v1::IslandPhase phase, absl::string_view reason);
+  // HeartbeatRequest.acknowledged_seq from now on.
+  void SetAcknowledged(int64_t seq);
   // Drops losses, metrics and evaluations that are not reported: a restore has
   // made their steps undone. Waits for a report that is under way.
   void ForgetSteps();
@@ -108,9 +135,37 @@ class ControlLink {
   // after another Join it is dropped, with DEADLINE_EXCEEDED.
   template <typename Call>
   auto Ask(Call call) -> decltype(call());
+  // Progress that is taken out for one call.
+  struct Report {
+    v1::ReportProgressRequest message;
+    double loss_sum = 0;
+    std::vector<v1::SyncPhases> phases;
+    WeightedMeans metrics;
+  };
+  Report TakeReport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(report_mutex_);
+  // The call has ended with `status`. If it must be made again, all that adds
+  // up waits for the next report.
+  void SettleReport(const Report& report, const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(report_mutex_);
   absl::Status ReportOnce();
+  struct Beat {
+    absl::StatusOr<v1::HeartbeatResponse> answer;
+    bool has_report = false;
+  };
+  // Makes a heartbeat. It reports if the coordinator takes reports.
+  Beat BeatOnce();
+  absl::StatusOr<v1::HeartbeatResponse> CallHeartbeat(
+      const v1::HeartbeatRequest& request);
+  // An answer of the coordinator of `epoch` has these features.
+  void NoteFeatures(uint64_t features, int64_t epoch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // True if heartbeats report.
+  bool is_reporting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsReporting() const;
   void DropOldPhases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool ReportDue();
+  // A report is due that does not wait for the next heartbeat.
+  bool PromptDue();
   // The trainer's silence if it is long; else 0.
   absl::Duration Silence() const;
   // Waits; false if stopped.
@@ -147,7 +202,17 @@ class ControlLink {
   bool silence_reported_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<v1::SyncPhases> phases_ ABSL_GUARDED_BY(mutex_);
   bool progress_changed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_prompt_ ABSL_GUARDED_BY(mutex_) = false;  // It does not wait.
+  v1::IslandPhase phase_ ABSL_GUARDED_BY(mutex_) =
+      v1::ISLAND_PHASE_UNSPECIFIED;
+  std::string phase_reason_ ABSL_GUARDED_BY(mutex_);
+  int64_t acknowledged_seq_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The newest coordinator_epoch whose coordinator takes reports in heartbeats;
+  // not set: the newest answer was without the feature.
+  std::optional<int64_t> reporting_epoch_ ABSL_GUARDED_BY(mutex_);
+  std::mt19937_64 random_;  // For intervals; the control thread's.
   Mutex report_mutex_;  // One report at a time, so that none adds up twice.
+  LogPace refused_pace_ ABSL_GUARDED_BY(report_mutex_);
 
   std::jthread control_thread_;
   std::jthread plan_thread_;

@@ -1,5 +1,6 @@
 #include "worker/island/control_link.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -9,6 +10,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "base/features/features.h"
 #include "base/status/refusal.h"
 #include "coordinator/client/testing/fake_island_control_client.h"
 #include "gtest/gtest.h"
@@ -444,6 +446,237 @@ TEST_F(ControlLinkTest, PhasesThatWaitForAReportAreBounded) {
   }
   EXPECT_EQ(count, ControlLink::kPhasesMax);
   EXPECT_EQ(client_.progress().back().sync_phases().rbegin()->seq(), 999);
+}
+
+TEST(HeartbeatIntervalTest, FollowsTheCoordinatorWithJitter) {
+  const absl::Duration lease = absl::Seconds(60);
+  const absl::Duration asked = absl::Seconds(10);
+  EXPECT_EQ(HeartbeatInterval(asked, lease, 0), absl::Seconds(9));
+  EXPECT_EQ(HeartbeatInterval(asked, lease, 0.5), absl::Seconds(10));
+  EXPECT_LT(HeartbeatInterval(asked, lease, 0.999), absl::Seconds(11));
+  // An older coordinator does not tell.
+  EXPECT_EQ(HeartbeatInterval(absl::ZeroDuration(), lease, 0.5),
+            absl::Seconds(2));
+}
+
+TEST(HeartbeatIntervalTest, IsNeverBeyondAThirdOfTheLeaseNorABusyLoop) {
+  for (const absl::Duration asked :
+       {-absl::InfiniteDuration(), -absl::Seconds(1), absl::Nanoseconds(1),
+        absl::Seconds(10), absl::Hours(1), absl::InfiniteDuration()}) {
+    for (const double draw : {0.0, 0.5, 0.999}) {
+      for (const absl::Duration lease :
+           {absl::Milliseconds(3), absl::Seconds(30), absl::Hours(10)}) {
+        const absl::Duration interval = HeartbeatInterval(asked, lease, draw);
+        EXPECT_LE(interval, lease / 3);
+        EXPECT_GE(interval, std::min(absl::Milliseconds(90), lease / 3));
+      }
+    }
+  }
+}
+
+// A coordinator whose heartbeats take reports.
+class ReportingLinkTest : public ControlLinkTest {
+ protected:
+  ReportingLinkTest() {
+    JoinWith(kReportingHeartbeat, 1);
+    // No regular heartbeat follows the first one while a test runs.
+    client_.SetHeartbeatAnswer(kReportingHeartbeat, 1, absl::Hours(1));
+  }
+
+  void JoinWith(uint64_t features, int64_t epoch) {
+    v1::JoinResponse response;
+    response.set_island_epoch(1);
+    response.mutable_lease_duration()->set_seconds(3600);
+    response.mutable_plan()->set_coordinator_epoch(epoch);
+    response.mutable_plan()->set_revision(1);
+    response.set_coordinator_features(features);
+    client_.SetJoinResponse(response);
+  }
+  void JoinAndBeat() {
+    Start();
+    Until([&] { return loop_.joined() && client_.heartbeat_count() >= 1; });
+  }
+  void AddLossAndEvaluation(int i) {
+    link_->AddLoss(i);
+    v1::Evaluation evaluation;
+    evaluation.set_version(i);
+    link_->AddEvaluation(evaluation);
+  }
+  // Of all reports of either kind: the sum of losses, and the evaluations.
+  std::pair<double, int> Reported() const {
+    std::vector<v1::ReportProgressRequest> reports = client_.progress();
+    for (const v1::HeartbeatRequest& beat : client_.heartbeats()) {
+      if (beat.has_progress()) reports.push_back(beat.progress());
+    }
+    double loss_sum = 0;
+    int evaluation_count = 0;
+    for (const v1::ReportProgressRequest& report : reports) {
+      loss_sum += report.loss() * static_cast<double>(report.loss_step_count());
+      evaluation_count += report.evaluations_size();
+    }
+    return {loss_sum, evaluation_count};
+  }
+};
+
+TEST_F(ReportingLinkTest, AnEvaluationDoesNotWaitForTheNextHeartbeat) {
+  JoinAndBeat();
+  AddLossAndEvaluation(3);
+  Until([&] { return Reported().second == 1; });
+  AddLossAndEvaluation(4);
+  Until([&] { return Reported().second == 2; });
+  EXPECT_EQ(Reported().first, 7);
+  EXPECT_TRUE(client_.progress().empty());
+}
+
+TEST_F(ReportingLinkTest, NorDoPhasesAHindranceASilenceAndTheirEnds) {
+  std::atomic<int> seconds = 0;
+  options_.trainer_silence = [&] { return absl::Seconds(seconds.load()); };
+  JoinAndBeat();
+  const auto last = [&] {
+    v1::ReportProgressRequest report;
+    for (const v1::HeartbeatRequest& beat : client_.heartbeats()) {
+      if (beat.has_progress()) report = beat.progress();
+    }
+    return report;
+  };
+  link_->AddPhases({v1::SyncPhases()});
+  Until([&] { return last().sync_phases_size() == 1; });
+  v1::ReportProgressRequest progress;
+  progress.set_hindrance("waits for data");
+  link_->SetProgress(progress);
+  Until([&] { return last().hindrance() == "waits for data"; });
+  seconds = 40;
+  Until([&] { return last().trainer_silence_seconds() == 40; });
+  const v1::HeartbeatRequest silent = client_.heartbeats().back();
+  EXPECT_EQ(silent.phase(), v1::ISLAND_PHASE_NO_TRAINER);
+  EXPECT_NE(silent.phase_reason().find("40 s"), std::string::npos);
+  seconds = 0;
+  Until([&] { return last().trainer_silence_seconds() == 0; });
+  link_->SetProgress({});
+  Until([&] { return last().hindrance().empty(); });
+  EXPECT_TRUE(client_.progress().empty());
+}
+
+TEST_F(ReportingLinkTest, OtherProgressWaitsForTheNextHeartbeat) {
+  JoinAndBeat();
+  v1::ReportProgressRequest progress;
+  progress.set_step(3);
+  link_->SetProgress(progress);
+  link_->AddLoss(2);
+  link_->SetPhase(v1::ISLAND_PHASE_TRAIN, "");
+  AddLossAndEvaluation(1);
+  Until([&] { return Reported().second == 1; });
+  // One heartbeat brings all.
+  EXPECT_EQ(client_.heartbeat_count(), 2);
+  EXPECT_EQ(client_.heartbeats().back().progress().step(), 3);
+  EXPECT_EQ(Reported().first, 3);
+}
+
+TEST_F(ReportingLinkTest, TellsThePhaseThePlanAndWhatItNoLongerNeeds) {
+  JoinAndBeat();
+  v1::IslandPlan plan;
+  plan.set_coordinator_epoch(1);
+  plan.set_revision(7);
+  client_.SetPlan(plan);
+  Until([&] { return loop_.plan().revision() == 7; });
+  link_->SetPhase(v1::ISLAND_PHASE_DATA, std::string(1000, 'x'));
+  link_->SetAcknowledged(5);
+  AddLossAndEvaluation(1);
+  Until([&] { return Reported().second == 1; });
+  const v1::HeartbeatRequest beat = client_.heartbeats().back();
+  EXPECT_EQ(beat.phase(), v1::ISLAND_PHASE_DATA);
+  EXPECT_EQ(beat.phase_reason(), std::string(256, 'x'));
+  EXPECT_EQ(beat.plan_revision(), 7);
+  EXPECT_EQ(beat.acknowledged_seq(), 5);
+}
+
+TEST_F(ReportingLinkTest, AnOlderCoordinatorGetsSeparateCalls) {
+  JoinWith(/*features=*/0, 1);
+  client_.SetHeartbeatAnswer(/*features=*/0, 0, absl::Milliseconds(100));
+  JoinAndBeat();
+  link_->SetPhase(v1::ISLAND_PHASE_TRAIN, "the round's next step");
+  link_->SetAcknowledged(5);
+  AddLossAndEvaluation(3);
+  Until([&] { return Reported().second == 1; });
+  const int count = client_.heartbeat_count();
+  Until([&] { return client_.heartbeat_count() > count; });
+  EXPECT_EQ(client_.progress().size(), 1);
+  for (const v1::HeartbeatRequest& beat : client_.heartbeats()) {
+    EXPECT_EQ(beat.ByteSizeLong(), 0);
+  }
+}
+
+TEST_F(ReportingLinkTest, ALaterEpochMustShowTheFeatureAgain) {
+  JoinAndBeat();
+  // An older program starts in the coordinator's place.
+  v1::IslandPlan plan;
+  plan.set_coordinator_epoch(2);
+  client_.SetPlan(plan);
+  Until([&] { return loop_.plan().coordinator_epoch() == 2; });
+  AddLossAndEvaluation(1);
+  Until([&] { return client_.progress().size() == 1; });
+  EXPECT_EQ(Reported().second, 1);
+}
+
+TEST_F(ReportingLinkTest, ReportsInHeartbeatsOnceAnAnswerHasTheFeature) {
+  // The Join's answer is of the epoch before.
+  JoinWith(kReportingHeartbeat, 0);
+  v1::IslandPlan plan;
+  plan.set_coordinator_epoch(1);
+  JoinAndBeat();
+  client_.SetPlan(plan);
+  Until([&] { return loop_.plan().coordinator_epoch() == 1; });
+  AddLossAndEvaluation(1);
+  Until([&] { return Reported().second == 1; });
+  EXPECT_TRUE(client_.progress().empty());
+}
+
+TEST_F(ReportingLinkTest, WhatAnOlderCoordinatorHasNotReadIsToldAgain) {
+  JoinAndBeat();
+  // No plan has told of the restart yet.
+  client_.SetHeartbeatAnswer(/*features=*/0, 0);
+  AddLossAndEvaluation(3);
+  Until([&] { return client_.progress().size() == 1; });
+  EXPECT_EQ(client_.progress()[0].loss(), 3);
+  EXPECT_EQ(client_.progress()[0].evaluations_size(), 1);
+}
+
+TEST_F(ReportingLinkTest, AReportThatIsNotValidIsDroppedAndTheLeaseGoesOn) {
+  JoinAndBeat();
+  client_.FailNext("Heartbeat", absl::InvalidArgumentError("step is negative"));
+  AddLossAndEvaluation(3);
+  Until([&] { return client_.heartbeat_count() == 2; });
+  EXPECT_FALSE(client_.heartbeats().back().has_progress());
+  AddLossAndEvaluation(4);
+  Until([&] { return Reported().second == 1; });
+  EXPECT_EQ(Reported().first, 4);
+  EXPECT_TRUE(loop_.connected());
+}
+
+TEST_F(ReportingLinkTest, AReportThatCameTooSoonIsToldAgain) {
+  // A link that is not connected would give up.
+  options_.patience = absl::ZeroDuration();
+  JoinAndBeat();
+  for (int i = 0; i < 2; ++i) {
+    client_.FailNext("Heartbeat",
+                     RefuseForNow(absl::StatusCode::kResourceExhausted,
+                                  "TOO_MANY_CALLS", "too many reports",
+                                  absl::Milliseconds(1)));
+  }
+  AddLossAndEvaluation(3);
+  Until([&] { return Reported().second == 1; });
+  EXPECT_EQ(Reported().first, 3);
+  EXPECT_TRUE(loop_.connected());
+  EXPECT_NE(loop_.Next().kind, ActionKind::kFinish);
+}
+
+TEST_F(ReportingLinkTest, ReportsTheRestBeforeItLeaves) {
+  // No look comes.
+  options_.report_interval = absl::Hours(1);
+  JoinAndBeat();
+  AddLossAndEvaluation(3);
+  link_->Flush(absl::Minutes(1));
+  EXPECT_EQ(Reported().second, 1);
 }
 
 TEST_F(ControlLinkTest, Leaves) {

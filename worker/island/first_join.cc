@@ -18,7 +18,9 @@ FirstJoin::FirstJoin(const ControlLinkOptions& options,
             {[this](const v1::JoinResponse& response) {
                return OnJoined(response);
              },
-             [](const v1::IslandPlan&) { return absl::OkStatus(); }}) {}
+             [](const v1::IslandPlan&) { return absl::OkStatus(); }}) {
+  link_.SetPhase(v1::ISLAND_PHASE_WAIT, "its trainer starts");
+}
 
 absl::Status FirstJoin::OnJoined(const v1::JoinResponse& response) {
   MutexLock lock(&mutex_);

@@ -53,6 +53,9 @@ struct PartResult {
   // and bytes that this process wrote.
   int64_t byte_count = 0;
   int64_t saved_bytes = 0;
+  // kSave, kContribute: AcknowledgedSeq() of a whole save; not set: no whole
+  // save was written.
+  std::optional<int64_t> acknowledged_seq;
   // Nats a token. kEvaluate: over `token_count`; kContribute: the first
   // fragment's mean training loss, if known.
   std::optional<double> loss;

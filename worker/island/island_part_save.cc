@@ -12,6 +12,7 @@
 #include "base/layout/run_length.h"
 #include "base/status/not_finite.h"
 #include "base/status/status_macros.h"
+#include "worker/core/acknowledged_seq.h"
 #include "worker/island/island_part.h"
 
 // Contributions, and the local checkpoint that is written before their push.
@@ -219,6 +220,10 @@ absl::Status IslandPart::EncodeAndSave(Lane lane, const SaveSpans& arrays,
   // A whole save has all that are in flight; earlier records have the others.
   ASSIGN_OR_RETURN(result.saved_bytes,
                    Write(lane, taken_.is_whole ? in_flight : made, arrays));
+  if (taken_.is_whole) {
+    result.acknowledged_seq =
+        AcknowledgedSeq(taken_.header.summary, encoder_->Pending());
+  }
   taken_.contributions.clear();
   outbox_.Set(std::move(in_flight));
   failpoint::Hit("island.save.after");

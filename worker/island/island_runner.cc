@@ -525,6 +525,9 @@ absl::Status IslandRunner::DoTogether(Lane lane, Action& action) {
       if (action.in_background) break;
       [[fallthrough]];
     case ActionKind::kSave: {
+      if (result.acknowledged_seq.has_value()) {
+        link_->SetAcknowledged(*result.acknowledged_seq);
+      }
       const absl::Time now = absl::Now();
       MutexLock lock(&mutex_);
       saved_bytes_ += result.saved_bytes;

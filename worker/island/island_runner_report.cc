@@ -7,6 +7,7 @@
 #include "absl/strings/strip.h"
 #include "base/obs/log.h"
 #include "base/status/cut_utf8.h"
+#include "worker/core/island_phase.h"
 #include "worker/island/island_runner.h"
 
 // The reports of an island: its log, its progress and its metrics.
@@ -201,6 +202,15 @@ void IslandRunner::Report(const Action& action) {
   report.set_index_digest(index_digest_);
   report.set_hindrance(std::string(CutUtf8(hindrance_, kHindranceBytesMax)));
   link_->SetProgress(report);
+  PhaseFacts facts;
+  {
+    MutexLock lock(&mutex_);
+    facts = {.on_hold = loop_.on_hold(),
+             .awaits_data = loop_.awaits_data(),
+             .pushes = loop_.IsBusy(Lane::kPush),
+             .pulls = loop_.IsBusy(Lane::kPull)};
+  }
+  link_->SetPhase(FindPhase(action, facts), PhaseReason(action));
   if (options_.on_progress) options_.on_progress(progress_);
 }
 

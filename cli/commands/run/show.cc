@@ -1,9 +1,12 @@
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
@@ -96,7 +99,30 @@ std::string DescribeMirror(const v1::RunMirror& mirror) {
   return text;
 }
 
-std::string DescribeState(const v1::GetRunStateResponse& state) {
+// Islands that are READY, by DescribeWork().
+using Work = std::map<std::string, int64_t>;
+
+absl::StatusOr<Work> CountWork(coordinator::Client& client,
+                               const std::string& run_id) {
+  Work work;
+  v1::ListIslandsRequest request;
+  request.set_run_id(run_id);
+  request.set_page_size(500);
+  do {
+    ASSIGN_OR_RETURN(
+        v1::ListIslandsResponse response,
+        client.Call(&v1::TrainingStateService::Stub::ListIslands, request));
+    for (const v1::Island& island : response.islands()) {
+      if (island.state() != v1::ISLAND_STATE_READY) continue;
+      ++work[DescribeWork(island)];
+    }
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  return work;
+}
+
+std::string DescribeState(const v1::GetRunStateResponse& state,
+                          const Work& work) {
   const v1::Run& run = state.run();
   Fields fields;
   fields.Add("run", run.run_id());
@@ -160,6 +186,11 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
   fields.Add("islands", absl::StrCat(state.live_island_count(), " live, ",
                                      run.spec().schedule().island_count_min(),
                                      " needed to start"));
+  if (!work.empty()) {
+    fields.Add("at work", absl::StrJoin(work, ", ", [](auto* out, auto& part) {
+                 absl::StrAppend(out, part.second, " ", part.first);
+               }));
+  }
   if (state.has_evaluation()) {
     fields.Add(
         "validation loss",
@@ -227,13 +258,15 @@ absl::Status ShowRun(Context& context, const std::string& run_id) {
       client->Call(&v1::TrainingStateService::Stub::GetRunState, request));
   ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> checkpoints,
                    ListAllCheckpoints(*client, run_id));
+  ASSIGN_OR_RETURN(const Work work, CountWork(*client, run_id));
   Json json = ToJson(state);
+  json["work"] = work;
   if (!state.run().has_fault()) json["run"]["fault"] = nullptr;
   json["checkpoints"] = Json::array();
   for (const v1::Checkpoint& checkpoint : checkpoints) {
     json["checkpoints"].push_back(ToJson(checkpoint));
   }
-  context.output().Print(json, absl::StrCat(DescribeState(state),
+  context.output().Print(json, absl::StrCat(DescribeState(state, work),
                                             DescribeCheckpoints(checkpoints)));
   return absl::OkStatus();
 }

@@ -1,10 +1,21 @@
 #include "coordinator/client/testing/fake_island_control_client.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
 
 namespace atl::coordinator {
+namespace {
+
+constexpr absl::Duration kLease = absl::Seconds(30);
+
+}  // namespace
+
+FakeIslandControlClient::FakeIslandControlClient() {
+  SetHeartbeatAnswer(/*features=*/0, /*coordinator_epoch=*/0);
+}
 
 void FakeIslandControlClient::SetJoinResponse(v1::JoinResponse response) {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -13,6 +24,20 @@ void FakeIslandControlClient::SetJoinResponse(v1::JoinResponse response) {
 
 void FakeIslandControlClient::SetPlan(v1::IslandPlan plan) {
   plans_.SetPlan(std::move(plan));
+}
+
+void FakeIslandControlClient::SetHeartbeatAnswer(uint64_t features,
+                                                 int64_t coordinator_epoch,
+                                                 absl::Duration next_interval) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  heartbeat_response_.set_coordinator_features(features);
+  heartbeat_response_.set_coordinator_epoch(coordinator_epoch);
+  heartbeat_response_.clear_next_interval();
+  if (next_interval > absl::ZeroDuration()) {
+    *heartbeat_response_.mutable_next_interval() = ToProto(next_interval);
+  }
+  *heartbeat_response_.mutable_lease_duration() =
+      ToProto(std::max(kLease, 4 * next_interval));
 }
 
 void FakeIslandControlClient::FailNext(const std::string& method,
@@ -33,7 +58,12 @@ std::vector<v1::ReportProgressRequest> FakeIslandControlClient::progress()
 
 int FakeIslandControlClient::heartbeat_count() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return heartbeat_count_;
+  return static_cast<int>(heartbeats_.size());
+}
+
+std::vector<v1::HeartbeatRequest> FakeIslandControlClient::heartbeats() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return heartbeats_;
 }
 
 std::optional<v1::LeaveRequest> FakeIslandControlClient::left() const {
@@ -54,11 +84,12 @@ absl::Status FakeIslandControlClient::ReportReady(int64_t /*commit_seq*/) {
   return plans_.NextError("ReportReady");
 }
 
-absl::StatusOr<absl::Duration> FakeIslandControlClient::Heartbeat() {
+absl::StatusOr<v1::HeartbeatResponse> FakeIslandControlClient::Heartbeat(
+    v1::HeartbeatRequest request) {
   std::lock_guard<std::mutex> lock(mutex_);
   RETURN_IF_ERROR(plans_.NextError("Heartbeat"));
-  ++heartbeat_count_;
-  return absl::Seconds(30);
+  heartbeats_.push_back(std::move(request));
+  return heartbeat_response_;
 }
 
 absl::StatusOr<v1::IslandPlan> FakeIslandControlClient::WaitForPlan(

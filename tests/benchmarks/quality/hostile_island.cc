@@ -133,8 +133,10 @@ class AlteredControl final : public coordinator::IslandControlClient {
   absl::Status ReportReady(int64_t commit_seq) override {
     return honest_->ReportReady(commit_seq);
   }
-  absl::StatusOr<absl::Duration> Heartbeat() override {
-    return honest_->Heartbeat();
+  absl::StatusOr<v1::HeartbeatResponse> Heartbeat(
+      v1::HeartbeatRequest request) override {
+    if (request.has_progress()) Alter(*request.mutable_progress());
+    return honest_->Heartbeat(std::move(request));
   }
   absl::StatusOr<v1::IslandPlan> WaitForPlan(
       const coordinator::PlanPosition& after, absl::Duration timeout,
@@ -150,9 +152,7 @@ class AlteredControl final : public coordinator::IslandControlClient {
     return plan;
   }
   absl::Status ReportProgress(v1::ReportProgressRequest progress) override {
-    if (tokens_per_second_ > 0) {
-      progress.set_tokens_per_second(tokens_per_second_);
-    }
+    Alter(progress);
     return honest_->ReportProgress(std::move(progress));
   }
   absl::Status Leave(v1::LeaveRequest leave) override {
@@ -160,6 +160,12 @@ class AlteredControl final : public coordinator::IslandControlClient {
   }
 
  private:
+  void Alter(v1::ReportProgressRequest& progress) const {
+    if (tokens_per_second_ > 0) {
+      progress.set_tokens_per_second(tokens_per_second_);
+    }
+  }
+
   coordinator::IslandControlClient* honest_ = nullptr;
   const double tokens_per_second_;
   const int64_t step_count_max_;

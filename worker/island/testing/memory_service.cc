@@ -21,6 +21,7 @@
 #include "base/status/check.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
 #include "coordinator/core/run_queries.h"
 
 namespace atl::worker {
@@ -78,6 +79,8 @@ class MemoryCoordinator : public coordinator::IslandControlClient {
     island_ = {request.island_id(), joined.island_epoch(),
                joined.session_secret()};
     slot_ = joined.slot();
+    acknowledged_seq_ = 0;
+    if (!service_.is_old_) joined.set_coordinator_features(ProgramFeatures());
     *joined.mutable_run() = coordinator::BuildRun(*service_.run_, true);
     joined.mutable_run()->clear_run_uid();
     *joined.mutable_plan() = MakePlan();
@@ -89,10 +92,24 @@ class MemoryCoordinator : public coordinator::IslandControlClient {
     return service_.Step(event::Ready{island_, commit_seq}).status();
   }
 
-  absl::StatusOr<absl::Duration> Heartbeat() override {
+  absl::StatusOr<v1::HeartbeatResponse> Heartbeat(
+      v1::HeartbeatRequest request) override {
     std::lock_guard<std::mutex> lock(service_.mutex_);
     RETURN_IF_ERROR(service_.Step(event::Heartbeat{island_}).status());
-    return coordinator::IslandLeaseDuration(service_.spec_);
+    service_.heartbeat_ = request;
+    v1::HeartbeatResponse response;
+    *response.mutable_lease_duration() =
+        ToProto(coordinator::IslandLeaseDuration(service_.spec_));
+    if (service_.is_old_) return response;
+    acknowledged_seq_ = request.acknowledged_seq();
+    if (request.has_progress()) {
+      RETURN_IF_ERROR(TakeProgress(request.progress()));
+    }
+    response.set_coordinator_features(ProgramFeatures());
+    response.set_coordinator_epoch(
+        service_.coordinator_.IslandPlan(*service_.run_, slot_)
+            .coordinator_epoch());
+    return response;
   }
 
   absl::StatusOr<v1::IslandPlan> WaitForPlan(
@@ -110,10 +127,7 @@ class MemoryCoordinator : public coordinator::IslandControlClient {
 
   absl::Status ReportProgress(v1::ReportProgressRequest progress) override {
     std::lock_guard<std::mutex> lock(service_.mutex_);
-    service_.phases_.insert(service_.phases_.end(),
-                            progress.sync_phases().begin(),
-                            progress.sync_phases().end());
-    return service_.Step(event::Progress{island_, progress}).status();
+    return TakeProgress(progress);
   }
 
   absl::Status Leave(v1::LeaveRequest leave) override {
@@ -123,19 +137,34 @@ class MemoryCoordinator : public coordinator::IslandControlClient {
   }
 
  private:
-  // Requires service_.mutex_.
+  // These require service_.mutex_.
+  absl::Status TakeProgress(const v1::ReportProgressRequest& progress) {
+    service_.phases_.insert(service_.phases_.end(),
+                            progress.sync_phases().begin(),
+                            progress.sync_phases().end());
+    return service_.Step(event::Progress{island_, progress}).status();
+  }
+
   v1::IslandPlan MakePlan() const {
     v1::IslandPlan plan =
         service_.coordinator_.IslandPlan(*service_.run_, slot_);
     plan.clear_run_uid();
     plan.clear_log();
+    auto& outcomes = *plan.mutable_outcomes();
+    outcomes.erase(
+        std::remove_if(outcomes.begin(), outcomes.end(),
+                       [this](const v1::ContributionOutcome& outcome) {
+                         return outcome.key().seq() <= acknowledged_seq_;
+                       }),
+        outcomes.end());
     return plan;
   }
 
   MemoryService& service_;
-  // service_.mutex_ guards both.
+  // service_.mutex_ guards these.
   coordinator::IslandCredentials island_;
   int32_t slot_ = 0;
+  int64_t acknowledged_seq_ = 0;
 };
 
 class MemoryParameters : public server::ParameterClient {

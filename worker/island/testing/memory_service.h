@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/plan.pb.h"
 #include "atoll/v1/run.pb.h"
 #include "base/layout/digest.h"
@@ -56,6 +57,11 @@ class MemoryService {
   void EndLeases();
   // Joins as another process of `island_id`.
   void Fence(const std::string& island_id);
+  // The coordinator is of before heartbeats that report.
+  void SetOld() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_old_ = true;
+  }
   // As an operator: PAUSED, ACTIVE or CANCELLED.
   void SetState(v1::RunState state);
   // While true, the coordinator hears nothing of the server, which goes on
@@ -78,6 +84,11 @@ class MemoryService {
   std::vector<v1::SyncPhases> phases() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return phases_;
+  }
+  // The newest of any island.
+  v1::HeartbeatRequest heartbeat() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return heartbeat_;
   }
   int leave_count() const {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -117,6 +128,7 @@ class MemoryService {
   coordinator::RunMachine* run_ = nullptr;
   int64_t revision_ = 0;  // Of the newest plans.
   bool server_away_ = false;
+  bool is_old_ = false;
   server::ShardMachine shard_;
   // By fragment and version.
   std::map<std::pair<int32_t, int64_t>, std::vector<float>> values_;
@@ -127,6 +139,7 @@ class MemoryService {
   std::vector<v1::ContributionInfo> merged_;
   std::vector<v1::Evaluation> evaluations_;
   std::vector<v1::SyncPhases> phases_;
+  v1::HeartbeatRequest heartbeat_;
   int leave_count_ = 0;
 };
 
