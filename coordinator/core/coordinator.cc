@@ -449,7 +449,9 @@ std::vector<MirrorWork> Coordinator::ListMirrorWork() const {
   std::vector<MirrorWork> works;
   for (const auto& [id, run] : runs_) {
     std::optional<MirrorWork> work = run->FindMirrorWork();
-    if (work.has_value()) works.push_back(*std::move(work));
+    if (!work.has_value()) continue;
+    work->owner = DescribeOwner(run->state());
+    works.push_back(*std::move(work));
   }
   return works;
 }

@@ -251,6 +251,10 @@ class Coordinator : public ServerDirectory {
   v1::IslandPlan IslandPlan(const RunMachine& run, int32_t slot) const;
   v1::ServerPlan ServerPlan(const std::string& server_id) const;
 
+  // Each run that is copied to the mirror, as its owner there, without
+  // since_run_epoch and create_time. Empty: the coordinator only reads.
+  // event::MirrorEnded of a run says that it has another owner.
+  std::vector<storage::v1::RunOwner> ListMirrorOwners() const;
   // The newest checkpoint of each run that must be completed in the mirror.
   // event::MirrorEnded of its run follows.
   std::vector<MirrorWork> ListMirrorWork() const;
@@ -281,6 +285,8 @@ class Coordinator : public ServerDirectory {
     std::optional<v1::ServerHealth> health;  // From its newest report.
     absl::Duration clock_ahead;  // Its clock minus the coordinator's, then.
   };
+
+  storage::v1::RunOwner DescribeOwner(const RunState& state) const;
 
   // CheckLog: only the error OTHER_CLUSTER. Runs of a refused server show it.
   absl::Status CheckPeer(const v1::LogPosition& seen, const PeerName& peer,

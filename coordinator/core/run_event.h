@@ -98,13 +98,17 @@ struct Restore {
 
 // --- The mirror --------------------------------------------------------------
 
-// An attempt to complete a checkpoint of MirrorWork in the mirror has ended.
+// An attempt to complete a checkpoint of MirrorWork in the mirror has ended, or,
+// without pin_id, one to own the run there.
 // Ignored if the run has gone on without that checkpoint.
 struct MirrorEnded {
   int64_t run_epoch = 0;
   std::string pin_id;
   int64_t commit_seq = 0;
   std::string error;  // Why it failed; empty: the checkpoint is whole.
+  // With `error`: the run_epoch of another owner of the run's checkpoints there,
+  // at least `run_epoch`; 0: there is none.
+  int64_t owner_epoch = 0;
 };
 
 // --- Servers -----------------------------------------------------------------

@@ -223,7 +223,9 @@ bool RunMachine::HasLostRestore() const {
 }
 
 bool RunMachine::IsRestoredTo(const std::string& from) const {
-  if (!state_.just_restored() || HasLostRestore()) return false;
+  if (!state_.just_restored() || HasLostRestore() || HasOtherMirrorOwner()) {
+    return false;
+  }
   const v1::Restore& restore = state_.restores().back();
   if (from.empty()) return !HasFailedRestore();
   return from == restore.pin_id() ||
@@ -270,7 +272,10 @@ absl::Status RunMachine::Take(const event::Restore& asked, RunAnswer& answer) {
                                 kept_tokens / fragment_count);
   if (request.dry_run()) return absl::OkStatus();
 
-  EmitRestore(pin, state_.run_epoch() + 1, state_.commit_seq() + 1);
+  // Above that of another owner in the mirror: the run takes its place there.
+  EmitRestore(
+      pin, std::max(state_.run_epoch(), observed_.mirror_owner_epoch) + 1,
+      state_.commit_seq() + 1);
   restored.set_changed(true);
   reasons_.push_back(absl::StrCat(
       "is restored to ", pin.pin_id(), ", before commit ", pin.commit_seq(),
