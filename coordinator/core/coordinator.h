@@ -34,6 +34,7 @@
 #include "coordinator/core/report_joiner.h"
 #include "coordinator/core/run_machine.h"
 #include "coordinator/core/run_queries.h"
+#include "coordinator/core/state/mirrored_run.h"
 #include "google/protobuf/repeated_field.h"
 #include "google/protobuf/timestamp.pb.h"
 
@@ -117,8 +118,9 @@ class Coordinator : public ServerDirectory {
   void Start(absl::Time now, const StartIds& ids, int64_t log_index);
   // In place of Start: the log is an older copy of a lost one, whose place it
   // takes from now on. No other call but TakeEffects may follow.
+  // `jump_count`: it is the log that was made from the copy so many times.
   void Supersede(absl::Time now, const std::string& start_id,
-                 int64_t log_index);
+                 int64_t log_index, int64_t jump_count = 1);
   // Starts a life that only reads, on a store with `damage` (Store::damage).
   void StartDamaged(absl::Time now, const absl::Status& damage);
 
@@ -149,7 +151,7 @@ class Coordinator : public ServerDirectory {
   // RunService.AdoptRun.
   absl::StatusOr<v1::AdoptRunResponse> AdoptRun(
       const storage::v1::MirrorManifest& manifest, int32_t server_count,
-      absl::Time now);
+      absl::Time now, const ReachedNumbers& reached = {});
 
   // Deletes a run; `run_uid` as DeleteRunRequest has it. Errors: as
   // RunService.DeleteRun.

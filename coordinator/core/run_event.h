@@ -46,7 +46,9 @@ struct Recovered {};
 // further. The run goes back to its newest checkpoint, with numbers above any
 // that the lost log had; nothing is asked of its shards. Without a checkpoint it
 // is paused. Its islands must join again. No other event may follow.
-struct Supersede {};
+struct Supersede {
+  int64_t jump_count = 1;  // As JumpSeq's, also for epochs.
+};
 
 // --- Islands: errors as island_service.proto has them ------------------------
 
