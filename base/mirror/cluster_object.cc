@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/layout/ids.h"
+#include "base/mirror/mirror_json.h"
 #include "base/mirror/mirror_names.h"
 #include "base/random_id/random_id.h"
 #include "base/status/annotate.h"
-#include "base/status/check.h"
 #include "base/status/status_macros.h"
 #include "google/protobuf/util/json_util.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -22,8 +22,6 @@ namespace {
 using storage::v1::ClusterObject;
 using storage::v1::CoordinatorStarted;
 
-// Objects of a mirror, or of one cluster, that a list reads.
-constexpr int64_t kObjectCountMax = 4'000'000;
 constexpr size_t kKeptCount = 2;
 // A log that takes its place counts on from these numbers. The coordinator's
 // epoch must also leave room for the numbers of plans.
@@ -99,17 +97,6 @@ absl::Status CheckCluster(const ClusterObject& object) {
   return absl::OkStatus();
 }
 
-std::string ToJson(const ClusterObject& object) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
-  options.preserve_proto_field_names = true;
-  std::string text;
-  const auto status =
-      google::protobuf::util::MessageToJsonString(object, &text, options);
-  CHECK(status.ok()) << status.ToString();
-  return text;
-}
-
 // DATA_LOSS: the object is damaged, or of another format or place.
 absl::StatusOr<ClusterObject> Read(ObjectStore& store,
                                    const ClusterPlace& place) {
@@ -175,8 +162,9 @@ absl::Status OldCopy(ObjectStore& store, const ClusterPlace& found) {
   return absl::FailedPreconditionError(absl::StrCat(
       store.GetUrl(ClusterName(found)),
       " is of a log that has batches which this coordinator's log lacks: this "
-      "one is an older copy, or another coordinator of the cluster runs; it "
-      "writes nothing about the cluster"));
+      "one is an older copy, or another coordinator of the cluster runs, or a "
+      "later `atoll-coordinator restore` took its place; it writes nothing about "
+      "the cluster"));
 }
 
 }  // namespace
@@ -263,7 +251,12 @@ absl::StatusOr<int64_t> CollectClusters(ObjectStore& store,
   while (!places.empty() && places.back() > newest) places.pop_back();
   int64_t removed_count = 0;
   for (size_t i = 0; i + kKeptCount < places.size(); ++i) {
-    RETURN_IF_ERROR(store.Remove(ClusterName(places[i])));
+    const std::string name = ClusterName(places[i]);
+    ASSIGN_OR_RETURN(
+        const bool is_newer,
+        IsOfNewerFormat(store, name, kClusterFormat, kClusterBytesMax));
+    if (is_newer) continue;
+    RETURN_IF_ERROR(store.Remove(name));
     ++removed_count;
   }
   RETURN_IF_ERROR(store.RemoveUnfinished(prefix));

@@ -253,7 +253,10 @@ TEST_F(ClusterObjectTest, CheckpointsAndClustersDoNotMeet) {
   ASSERT_TRUE(checkpoints.ok()) << checkpoints.status();
   EXPECT_THAT(*checkpoints, IsEmpty());
   // Even for a run whose uid is the cluster's id.
-  EXPECT_EQ(CollectRun(*store_, kId, 1, {})->object_count, 0);
+  storage::v1::RunOwner owner;
+  owner.set_run_uid(kId);
+  owner.set_run_epoch(1);
+  EXPECT_EQ(CollectRun(*store_, owner, {})->object_count, 0);
   EXPECT_THAT(Indexes(), ElementsAre(5));
   ASSERT_TRUE(PutObject(*store_, ManifestName({kId, 1, 2}), "",
                         WriteMode::kReplace)

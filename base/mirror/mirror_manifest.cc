@@ -6,7 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/layout/ids.h"
-#include "base/status/check.h"
+#include "base/mirror/mirror_json.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace atl::mirror {
@@ -123,14 +123,7 @@ absl::Status CheckManifest(const MirrorManifest& manifest,
 }
 
 std::string ManifestToJson(const MirrorManifest& manifest) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
-  options.preserve_proto_field_names = true;
-  std::string text;
-  const auto status =
-      google::protobuf::util::MessageToJsonString(manifest, &text, options);
-  CHECK(status.ok()) << status.ToString();
-  return text;
+  return ToJson(manifest);
 }
 
 absl::StatusOr<MirrorManifest> ParseManifest(absl::string_view json) {

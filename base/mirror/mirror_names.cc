@@ -75,6 +75,30 @@ std::optional<CheckpointPlace> ParsePartName(absl::string_view name) {
   return place;
 }
 
+std::string OwnersPrefix(absl::string_view run_uid) {
+  return absl::StrCat(run_uid, "/owner/");
+}
+
+std::string OwnerName(const OwnerPlace& place) {
+  return absl::StrCat(OwnersPrefix(place.run_uid),
+                      absl::Dec(place.run_epoch, absl::kZeroPad20), kJson);
+}
+
+std::optional<OwnerPlace> ParseOwnerName(absl::string_view name) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(name, '/');
+  OwnerPlace place;
+  if (parts.size() != 3 || !IsRandomId(parts[0]) ||
+      !absl::SimpleAtoi(absl::StripSuffix(parts[2], kJson),
+                        &place.run_epoch) ||
+      place.run_epoch < 1 || place.run_epoch > kOwnerEpochMax) {
+    return std::nullopt;
+  }
+  place.run_uid = std::string(parts[0]);
+  // Only the one spelling of a number.
+  if (OwnerName(place) != name) return std::nullopt;
+  return place;
+}
+
 absl::string_view ClustersPrefix() { return kClusters; }
 
 std::string ClusterPrefix(absl::string_view cluster_id) {

@@ -11,6 +11,9 @@
 
 namespace atl::mirror {
 
+// Objects that a list of a mirror, or of a part of it, reads.
+inline constexpr int64_t kObjectCountMax = 4'000'000;
+
 // A checkpoint's place. Ordered by run, epoch and commit.
 struct CheckpointPlace {
   std::string run_uid;     // As RandomId.
@@ -35,6 +38,24 @@ std::string PartName(const CheckpointPlace& place, int32_t shard,
                      int32_t fragment, absl::string_view sha256);
 // The checkpoint of a part. nullopt: `name` is no part's.
 std::optional<CheckpointPlace> ParsePartName(absl::string_view name);
+
+// The place of an owner of a run.
+struct OwnerPlace {
+  std::string run_uid;    // As RandomId.
+  int64_t run_epoch = 0;  // In [1, kOwnerEpochMax].
+
+  friend auto operator<=>(const OwnerPlace&, const OwnerPlace&) = default;
+};
+
+// A run that takes its place counts on from there.
+inline constexpr int64_t kOwnerEpochMax = 1'000'000'000;
+
+// The prefix of the names of a run's owners.
+std::string OwnersPrefix(absl::string_view run_uid);
+// "RUN_UID/owner/EPOCH.json". Names of a run sort by run_epoch.
+std::string OwnerName(const OwnerPlace& place);
+// nullopt: `name` is no owner's.
+std::optional<OwnerPlace> ParseOwnerName(absl::string_view name);
 
 // A cluster object's place.
 struct ClusterPlace {

@@ -73,5 +73,22 @@ TEST(MirrorNamesTest, OnlyAClusterObjectsNameIsParsed) {
   EXPECT_EQ(ParsePartName(name), std::nullopt);
 }
 
+TEST(MirrorNamesTest, OnlyAnOwnersNameIsParsed) {
+  const std::string& uid = kPlace.run_uid;
+  const std::string name = OwnerName({uid, 15});
+  EXPECT_EQ(name, uid + "/owner/00000000000000000015.json");
+  EXPECT_EQ(name.find(OwnersPrefix(uid)), 0u);
+  EXPECT_EQ(ParseOwnerName(name), (OwnerPlace{uid, 15}));
+  EXPECT_LT(name, OwnerName({uid, 101}));
+  for (const std::string& wrong :
+       {OwnersPrefix(uid), uid + "/owner/15.json", name + ".tmp", "x/" + name,
+        name.substr(1), OwnerName({uid, 0}),
+        OwnerName({uid, kOwnerEpochMax + 1}), OwnerName({"run", 15})}) {
+    EXPECT_EQ(ParseOwnerName(wrong), std::nullopt) << wrong;
+  }
+  EXPECT_EQ(ParseManifestName(name), std::nullopt);
+  EXPECT_EQ(ParsePartName(name), std::nullopt);
+}
+
 }  // namespace
 }  // namespace atl::mirror

@@ -1,11 +1,15 @@
 #include "base/mirror/mirror_writer.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/layout/layout.h"
+#include "base/mirror/mirror_json.h"
 #include "base/mirror/mirror_manifest.h"
 #include "base/mirror/part_format.h"
 #include "base/random_id/random_id.h"
@@ -17,9 +21,7 @@ namespace {
 
 using storage::v1::MirrorManifest;
 using storage::v1::MirrorPart;
-
-// Objects of a run that a collection lists.
-constexpr int64_t kObjectCountMax = 4'000'000;
+using storage::v1::RunOwner;
 
 absl::Status CheckPartExists(ObjectStore& store, const MirrorManifest& manifest,
                              const MirrorPart& part) {
@@ -63,6 +65,60 @@ absl::Status CheckSame(ObjectStore& store, const std::string& name,
                           "this run's checkpoints; stop one of them"));
 }
 
+// What is at a place of a run.
+struct FoundPlace {
+  bool has_manifest = false;
+  std::vector<std::string> parts;
+};
+
+absl::Status OldCopy(ObjectStore& store, const std::string& name,
+                     int64_t run_epoch) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      store.GetUrl(name), " is of a later run epoch than this coordinator's, ",
+      run_epoch, ": it is an older copy, or another cluster continues the run; "
+      "it removes nothing"));
+}
+
+// The places with objects of the mirror. FAILED_PRECONDITION: as CollectRun.
+absl::StatusOr<std::map<CheckpointPlace, FoundPlace>> FindAll(
+    ObjectStore& store, const RunOwner& owner) {
+  ASSIGN_OR_RETURN(
+      const std::vector<ObjectInfo> objects,
+      store.List(absl::StrCat(owner.run_uid(), "/"), kObjectCountMax));
+  std::map<CheckpointPlace, FoundPlace> found;
+  for (const ObjectInfo& object : objects) {
+    const std::optional<OwnerPlace> other = ParseOwnerName(object.name);
+    if (other.has_value() && other->run_epoch > owner.run_epoch()) {
+      return OldCopy(store, object.name, owner.run_epoch());
+    }
+    const std::optional<CheckpointPlace> manifest =
+        ParseManifestName(object.name);
+    const std::optional<CheckpointPlace> place =
+        manifest.has_value() ? manifest : ParsePartName(object.name);
+    if (!place.has_value()) continue;  // Not ours.
+    if (place->run_epoch > owner.run_epoch()) {
+      return OldCopy(store, object.name, owner.run_epoch());
+    }
+    FoundPlace& at = found[*place];
+    at.has_manifest |= manifest.has_value();
+    if (!manifest.has_value()) at.parts.push_back(object.name);
+  }
+  return found;
+}
+
+bool Stays(const CheckpointPlace& place, const RunOwner& owner,
+           const std::set<CheckpointPlace>& kept) {
+  if (kept.count(place) > 0) return true;
+  // Made after `kept` was: its shards upload it now.
+  if (!kept.empty() && place > *kept.rbegin()) return true;
+  if (place.run_epoch >= owner.since_run_epoch()) return false;
+  return std::none_of(kept.begin(), kept.end(),
+                      [&](const CheckpointPlace& other) {
+                        return other.commit_seq == place.commit_seq &&
+                               other.run_epoch >= owner.since_run_epoch();
+                      });
+}
+
 }  // namespace
 
 absl::Status WriteManifest(ObjectStore& store, const MirrorManifest& manifest) {
@@ -79,50 +135,44 @@ absl::Status WriteManifest(ObjectStore& store, const MirrorManifest& manifest) {
   return CheckSame(store, name, manifest);
 }
 
-absl::StatusOr<Collected> CollectRun(ObjectStore& store,
-                                     const std::string& run_uid,
-                                     int64_t run_epoch,
+absl::StatusOr<Collected> CollectRun(ObjectStore& store, const RunOwner& owner,
                                      const std::set<CheckpointPlace>& kept) {
-  if (!IsRandomId(run_uid)) {
+  if (!IsRandomId(owner.run_uid())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", run_uid, "\" is no run_uid"));
+        absl::StrCat("\"", owner.run_uid(), "\" is no run_uid"));
   }
-  ASSIGN_OR_RETURN(const std::vector<ObjectInfo> objects,
-                   store.List(absl::StrCat(run_uid, "/"), kObjectCountMax));
-  std::vector<std::string> manifests;
-  std::vector<std::string> parts;
-  std::set<CheckpointPlace> removed;
-  for (const ObjectInfo& object : objects) {
-    const std::optional<CheckpointPlace> manifest =
-        ParseManifestName(object.name);
-    const std::optional<CheckpointPlace> place =
-        manifest.has_value() ? manifest : ParsePartName(object.name);
-    if (!place.has_value()) continue;  // Not ours.
-    if (place->run_epoch > run_epoch) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          store.GetUrl(object.name), " is of run epoch ", place->run_epoch,
-          ", but this coordinator's is ", run_epoch,
-          ": it is an older copy, or another cluster continues the run; it "
-          "removes nothing"));
-    }
-    if (kept.count(*place) > 0) continue;
-    // Made after `kept` was: its shards upload it now.
-    if (!kept.empty() && *place > *kept.rbegin()) continue;
-    (manifest.has_value() ? manifests : parts).push_back(object.name);
-    removed.insert(*place);
-  }
+  ASSIGN_OR_RETURN(auto found, FindAll(store, owner));
+  std::erase_if(found, [&](const auto& entry) {
+    return Stays(entry.first, owner, kept);
+  });
   Collected collected;
-  for (const std::string& name : manifests) {
-    RETURN_IF_ERROR(store.Remove(name));
-    ++collected.checkpoint_count;
+  for (auto entry = found.begin(); entry != found.end();) {
+    const std::string name = ManifestName(entry->first);
+    bool is_newer = false;
+    if (entry->second.has_manifest) {
+      ASSIGN_OR_RETURN(is_newer,
+                       IsOfNewerFormat(store, name, kManifestFormat,
+                                       kManifestBytesMax));
+    }
+    if (is_newer) {
+      entry = found.erase(entry);
+      continue;
+    }
+    if (entry->second.has_manifest) {
+      RETURN_IF_ERROR(store.Remove(name));
+      ++collected.checkpoint_count;
+    }
+    ++entry;
   }
-  // Before the parts, which show where a killed server left some.
-  for (const CheckpointPlace& place : removed) {
+  for (const auto& [place, at] : found) {
+    // Before the parts, which show where a killed server left some.
     RETURN_IF_ERROR(store.RemoveUnfinished(PlaceName(place)));
   }
-  for (const std::string& name : parts) {
-    RETURN_IF_ERROR(store.Remove(name));
-    ++collected.object_count;
+  for (const auto& [place, at] : found) {
+    for (const std::string& name : at.parts) {
+      RETURN_IF_ERROR(store.Remove(name));
+      ++collected.object_count;
+    }
   }
   return collected;
 }

@@ -5,11 +5,11 @@
 
 #include <cstdint>
 #include <set>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "atoll/storage/v1/cluster_object.pb.h"
 #include "atoll/storage/v1/mirror_manifest.pb.h"
 #include "base/mirror/mirror_names.h"
 #include "base/object_store/object_store.h"
@@ -31,19 +31,22 @@ struct Collected {
   int64_t object_count = 0;      // Parts that were removed.
 };
 
-// Removes the checkpoints of a run that are not in `kept`, and parts that no
-// manifest ever named, with what killed writers left of them. `kept` are the
-// places of checkpoints that the run keeps, or is about to complete; places
+// Removes the checkpoints of `owner`'s run that are not in `kept`, and parts
+// that no manifest ever named, with what killed writers left of them. `kept` are
+// the places of checkpoints that the run keeps, or is about to complete; places
 // after the last of them stay. Removes only objects with names that the mirror
 // gives, below the run's own uid; a manifest goes before its parts, so no
 // checkpoint is listed that is not whole.
 //
-// FAILED_PRECONDITION: the mirror has a checkpoint of a later epoch than
-// `run_epoch`: the caller is an old copy. Nothing is removed. Others: the
-// store's.
+// What another cluster wrote, before owner.since_run_epoch, stays, unless a kept
+// checkpoint of a later epoch has the same cut. So does a checkpoint whose
+// manifest is of a newer format. Requires: TakeOwnership returned `owner`, and it
+// is the caller.
+//
+// FAILED_PRECONDITION: the mirror has a checkpoint or an owner of a later epoch:
+// the caller is an old copy. Nothing is removed. Others: the store's.
 absl::StatusOr<Collected> CollectRun(ObjectStore& store,
-                                     const std::string& run_uid,
-                                     int64_t run_epoch,
+                                     const storage::v1::RunOwner& owner,
                                      const std::set<CheckpointPlace>& kept);
 
 }  // namespace atl::mirror

@@ -78,9 +78,13 @@ class MirrorWriterTest : public ::testing::Test {
   }
 
   absl::StatusOr<Collected> Collect(int64_t run_epoch,
-                                    const std::set<CheckpointPlace>& kept) {
-    return CollectRun(*store_, SmallManifest(layout_).run_uid(), run_epoch,
-                      kept);
+                                    const std::set<CheckpointPlace>& kept,
+                                    int64_t since_run_epoch = 1) {
+    storage::v1::RunOwner owner;
+    owner.set_run_uid(SmallManifest(layout_).run_uid());
+    owner.set_run_epoch(run_epoch);
+    owner.set_since_run_epoch(since_run_epoch);
+    return CollectRun(*store_, owner, kept);
   }
 
   int64_t CountObjects() {
@@ -170,10 +174,53 @@ TEST_F(MirrorWriterTest, AnOldCopyOfTheCoordinatorRemovesNothing) {
   const int64_t object_count = CountObjects();
   EXPECT_EQ(Collect(1, {}).status().code(), Code::kFailedPrecondition);
   EXPECT_EQ(CountObjects(), object_count);
-  EXPECT_EQ(CollectRun(*store_, "", 2, {}).status().code(),
+  EXPECT_EQ(CollectRun(*store_, storage::v1::RunOwner(), {}).status().code(),
             Code::kInvalidArgument);
   EXPECT_TRUE(Collect(2, {}).ok());
   EXPECT_EQ(CountObjects(), 0);
+}
+
+TEST_F(MirrorWriterTest, WhatAnotherClusterWroteStays) {
+  const CheckpointPlace source = GetPlace(PutCheckpoint(1, 5));
+  PutCheckpoint(1, 4);
+  PutCheckpoint(1, 9);
+  PutParts(1, 11);
+  const CheckpointPlace copy = GetPlace(PutCheckpoint(1001, 5));
+  PutCheckpoint(1001, 20);
+  const CheckpointPlace newest = GetPlace(PutCheckpoint(1001, 30));
+  // The owner has a checkpoint of the source's cut, and of no other.
+  const auto collected = Collect(1001, {copy, newest}, 1001);
+  ASSERT_TRUE(collected.ok()) << collected.status();
+  EXPECT_EQ(collected->checkpoint_count, 2);
+  EXPECT_THAT(*ListCheckpoints(*store_),
+              ElementsAre(CheckpointPlace{source.run_uid, 1, 4},
+                          CheckpointPlace{source.run_uid, 1, 9}, copy, newest));
+  // As one cluster's all others go.
+  EXPECT_EQ(Collect(1001, {newest})->checkpoint_count, 3);
+  EXPECT_EQ(CountObjects(), 5 + 1);
+}
+
+TEST_F(MirrorWriterTest, ALaterOwnerStopsACollection) {
+  PutCheckpoint(1, 5);
+  const std::string run_uid = SmallManifest(layout_).run_uid();
+  Put(OwnerName({run_uid, 1001}), "{}");
+  EXPECT_EQ(Collect(1, {}).status().code(), Code::kFailedPrecondition);
+  EXPECT_EQ(Collect(1001, {})->checkpoint_count, 1);
+  EXPECT_TRUE(store_->Stat(OwnerName({run_uid, 1001})).ok());
+}
+
+TEST_F(MirrorWriterTest, ACheckpointOfANewerFormatStays) {
+  const MirrorManifest newer = PutParts(1, 5);
+  std::string json = ManifestToJson(newer);
+  json.replace(json.find("\"format\": 1"), 11, "\"format\": 2");
+  Put(ManifestName(GetPlace(newer)), json);
+  const MirrorManifest damaged = PutParts(1, 6);
+  Put(ManifestName(GetPlace(damaged)), "{");
+  const CheckpointPlace kept = GetPlace(PutCheckpoint(1, 7));
+  EXPECT_EQ(Collect(1, {kept})->checkpoint_count, 1);
+  EXPECT_EQ(CountObjects(), 2 * (5 + 1));
+  EXPECT_TRUE(store_->Stat(ManifestName(GetPlace(newer))).ok());
+  EXPECT_TRUE(store_->Stat(NameOf(newer, newer.parts(0))).ok());
 }
 
 }  // namespace

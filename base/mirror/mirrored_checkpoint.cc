@@ -17,9 +17,6 @@
 namespace atl::mirror {
 namespace {
 
-// Objects of a mirror that a list reads.
-constexpr int64_t kObjectCountMax = 4'000'000;
-
 // Copies the part of `bytes`, which is at `offset` of an object, that lies in
 // [begin, begin + size) to `out`.
 void CopyCommon(absl::string_view bytes, int64_t offset, int64_t begin,

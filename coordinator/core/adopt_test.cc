@@ -145,6 +145,31 @@ class AdoptTest : public RunSimulationTest {
   int64_t report_seq_ = 0;
 };
 
+TEST_F(AdoptTest, NumbersOfAnEarlierAdoptionAreNotUsedAgain) {
+  Register(2);
+  // Another cluster, or this one before it deleted the run.
+  ReachedNumbers reached = {.run_epoch = 1 + kEpochJump,
+                            .commit_seq = kSeqJump};
+  const auto adopted = core_->AdoptRun(manifest_, 0, now_, reached);
+  ASSERT_TRUE(adopted.ok()) << adopted.status();
+  Sync();
+  EXPECT_EQ(State().run_epoch(), 1 + 2 * kEpochJump);
+  EXPECT_EQ(State().commit_seq(), 2 * kSeqJump);
+  // The same command again finds this cluster's owner.
+  reached = {.run_epoch = State().run_epoch(),
+             .commit_seq = State().commit_seq()};
+  const auto again = core_->AdoptRun(manifest_, 0, now_, reached);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_FALSE(again->changed());
+  for (const ReachedNumbers& wrong :
+       {ReachedNumbers{.run_epoch = -1}, ReachedNumbers{.run_epoch = INT64_MAX},
+        ReachedNumbers{.commit_seq = -1},
+        ReachedNumbers{.commit_seq = INT64_MAX}}) {
+    EXPECT_EQ(core_->AdoptRun(manifest_, 0, now_, wrong).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST_F(AdoptTest, TheRunContinuesOnAnotherNumberOfServers) {
   Register(3);
   const auto adopted = Adopt(3);

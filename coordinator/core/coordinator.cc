@@ -153,12 +153,12 @@ void Coordinator::Start(absl::Time now, const StartIds& ids,
 }
 
 void Coordinator::Supersede(absl::Time now, const std::string& start_id,
-                            int64_t log_index) {
+                            int64_t log_index, int64_t jump_count) {
   log_history_.set_index(log_index);
   storage::v1::Record record;
   storage::v1::CoordinatorStarted& start =
       *record.mutable_coordinator_started();
-  start.set_coordinator_epoch(coordinator_epoch_ + kEpochJump);
+  start.set_coordinator_epoch(coordinator_epoch_ + jump_count * kEpochJump);
   start.set_cluster_id(log_history_.cluster_id());
   start.set_log_secret(log_history_.secret());
   start.set_start_id(start_id);
@@ -166,7 +166,7 @@ void Coordinator::Supersede(absl::Time now, const std::string& start_id,
   start.set_supersedes(true);
   EmitOwn(std::move(record), now);
   for (auto& [id, run] : runs_) {
-    run->Step(event::Supersede{}, now).IgnoreError();
+    run->Step(event::Supersede{jump_count}, now).IgnoreError();
   }
 }
 
@@ -528,7 +528,9 @@ std::vector<MirrorWork> Coordinator::ListMirrorWork() const {
   std::vector<MirrorWork> works;
   for (const auto& [id, run] : runs_) {
     std::optional<MirrorWork> work = run->FindMirrorWork();
-    if (work.has_value()) works.push_back(*std::move(work));
+    if (!work.has_value()) continue;
+    work->owner = DescribeOwner(run->state());
+    works.push_back(*std::move(work));
   }
   return works;
 }

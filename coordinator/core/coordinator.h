@@ -35,6 +35,7 @@
 #include "coordinator/core/report_joiner.h"
 #include "coordinator/core/run_machine.h"
 #include "coordinator/core/run_queries.h"
+#include "coordinator/core/state/mirrored_run.h"
 #include "google/protobuf/repeated_field.h"
 #include "google/protobuf/timestamp.pb.h"
 
@@ -118,8 +119,9 @@ class Coordinator : public ServerDirectory {
   void Start(absl::Time now, const StartIds& ids, int64_t log_index);
   // In place of Start: the log is an older copy of a lost one, whose place it
   // takes from now on. No other call but TakeEffects may follow.
+  // `jump_count`: it is the log that was made from the copy so many times.
   void Supersede(absl::Time now, const std::string& start_id,
-                 int64_t log_index);
+                 int64_t log_index, int64_t jump_count = 1);
   // Starts a life that only reads, on a store with `damage` (Store::damage).
   void StartDamaged(absl::Time now, const absl::Status& damage);
 
@@ -150,7 +152,7 @@ class Coordinator : public ServerDirectory {
   // RunService.AdoptRun.
   absl::StatusOr<v1::AdoptRunResponse> AdoptRun(
       const storage::v1::MirrorManifest& manifest, int32_t server_count,
-      absl::Time now);
+      absl::Time now, const ReachedNumbers& reached = {});
 
   // Deletes a run; `run_uid` as DeleteRunRequest has it. Errors: as
   // RunService.DeleteRun.
@@ -256,6 +258,10 @@ class Coordinator : public ServerDirectory {
   v1::IslandPlan IslandPlan(const RunMachine& run, int32_t slot) const;
   v1::ServerPlan ServerPlan(const std::string& server_id) const;
 
+  // Each run that is copied to the mirror, as its owner there, without
+  // since_run_epoch and create_time. Empty: the coordinator only reads.
+  // event::MirrorEnded of a run says that it has another owner.
+  std::vector<storage::v1::RunOwner> ListMirrorOwners() const;
   // The newest checkpoint of each run that must be completed in the mirror.
   // event::MirrorEnded of its run follows.
   std::vector<MirrorWork> ListMirrorWork() const;
@@ -286,6 +292,8 @@ class Coordinator : public ServerDirectory {
     std::optional<v1::ServerHealth> health;  // From its newest report.
     absl::Duration clock_ahead;  // Its clock minus the coordinator's, then.
   };
+
+  storage::v1::RunOwner DescribeOwner(const RunState& state) const;
 
   // CheckLog: only the error OTHER_CLUSTER. Runs of a refused server show it.
   absl::Status CheckPeer(const v1::LogPosition& seen, const PeerName& peer,

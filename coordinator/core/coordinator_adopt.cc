@@ -1,5 +1,7 @@
 // Continues runs of the mirror that this cluster does not have.
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "coordinator/core/coordinator.h"
 #include "coordinator/core/spec/validate_spec.h"
 #include "coordinator/core/state/mirrored_run.h"
+#include "google/protobuf/util/message_differencer.h"
 
 namespace atl::coordinator {
 namespace {
@@ -19,8 +22,15 @@ namespace {
 // The record of the run that continues from the manifest.
 absl::StatusOr<storage::v1::RunCreated> MakeCreated(
     const storage::v1::MirrorManifest& manifest, int32_t server_count,
-    absl::Time now) {
-  absl::StatusOr<storage::v1::RunCreated> created = ContinueRun(manifest, now);
+    absl::Time now, const ReachedNumbers& reached) {
+  if (reached.run_epoch < 0 || reached.run_epoch > kSeqJump) {
+    return InvalidFields({{"reached_run_epoch", "is out of range"}});
+  }
+  if (reached.commit_seq < 0 || reached.commit_seq > INT64_MAX / 2) {
+    return InvalidFields({{"reached_commit_seq", "is out of range"}});
+  }
+  absl::StatusOr<storage::v1::RunCreated> created =
+      ContinueRun(manifest, now, reached);
   if (!created.ok()) {
     return InvalidFields(
         {{"manifest", std::string(created.status().message())}});
@@ -33,17 +43,19 @@ absl::StatusOr<storage::v1::RunCreated> MakeCreated(
   return created;
 }
 
-// True if an earlier call made `state` of `created`, and no commit followed.
+// True if an earlier call made `state` of `created`, or of the run's own copy of
+// that checkpoint, and no commit followed. The epochs differ: the earlier call
+// is an owner in the mirror by now.
 bool IsAdopted(const RunState& state, const storage::v1::RunCreated& created) {
   if (!state.just_restored()) return false;
   const v1::Restore& is = state.restores().back();
-  const v1::Restore& asked = created.mirrored().restore();
-  // The run's own copy of the checkpoint may be the mirror's newest by now.
-  const bool is_copy = is.run_epoch() + kEpochJump == asked.run_epoch();
-  return (is_copy || is.run_epoch() == asked.run_epoch()) &&
-         is.commit_seq() == asked.commit_seq() &&
-         is.cut_commit_seq() == asked.cut_commit_seq() &&
-         is.pin_id() == asked.pin_id() &&
+  const storage::v1::MirroredRun& asked = created.mirrored();
+  return is.run_epoch() <= asked.restore().run_epoch() &&
+         is.cut_commit_seq() == asked.restore().cut_commit_seq() &&
+         is.pin_id() == asked.restore().pin_id() &&
+         std::equal(state.restored_cut().begin(), state.restored_cut().end(),
+                    asked.pin().cut().begin(), asked.pin().cut().end(),
+                    google::protobuf::util::MessageDifferencer::Equals) &&
          state.spec().server_count() == created.spec().server_count();
 }
 
@@ -51,10 +63,10 @@ bool IsAdopted(const RunState& state, const storage::v1::RunCreated& created) {
 
 absl::StatusOr<v1::AdoptRunResponse> Coordinator::AdoptRun(
     const storage::v1::MirrorManifest& manifest, int32_t server_count,
-    absl::Time now) {
+    absl::Time now, const ReachedNumbers& reached) {
   RETURN_IF_ERROR(CheckWritable());
   ASSIGN_OR_RETURN(const storage::v1::RunCreated created,
-                   MakeCreated(manifest, server_count, now));
+                   MakeCreated(manifest, server_count, now, reached));
   if (!options_.has_mirror) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "NO_MIRROR",
                   "this coordinator has no mirror, from which the run would "

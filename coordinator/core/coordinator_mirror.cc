@@ -1,9 +1,10 @@
 // The content of the cluster object: a log that takes the place of a lost one
-// begins with it.
+// begins with it; and that of the owners of runs.
 
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/codec/sha256.h"
 #include "coordinator/core/coordinator.h"
@@ -12,6 +13,7 @@ namespace atl::coordinator {
 namespace {
 
 constexpr int32_t kClusterFormat = 1;
+constexpr int32_t kOwnerFormat = 1;
 
 }  // namespace
 
@@ -22,6 +24,35 @@ bool ChangesClusterObject(const LogEntry& entry) {
            entry.record.run_state_set().state() == v1::RUN_STATE_CANCELLED;
   }
   return !entry.record.has_audited();
+}
+
+storage::v1::RunOwner Coordinator::DescribeOwner(const RunState& state) const {
+  storage::v1::RunOwner owner;
+  owner.set_format(kOwnerFormat);
+  owner.set_run_id(state.run_id());
+  owner.set_run_uid(state.run_uid());
+  owner.set_run_epoch(state.run_epoch());
+  const v1::LogPosition position = log_history_.position(0);
+  owner.set_cluster_id(position.cluster_id());
+  owner.set_start_id(position.start_id());
+  owner.set_coordinator_epoch(coordinator_epoch_);
+  if (!state.restores().empty()) {
+    owner.set_restore_commit_seq(state.restores().back().commit_seq());
+  }
+  return owner;
+}
+
+std::vector<storage::v1::RunOwner> Coordinator::ListMirrorOwners() const {
+  std::vector<storage::v1::RunOwner> owners;
+  if (!CheckWritable().ok()) return owners;
+  for (const auto& [id, run] : runs_) {
+    const RunState& state = run->state();
+    if (state.spec().checkpoint().mirror() &&
+        state.state() != v1::RUN_STATE_CANCELLED) {
+      owners.push_back(DescribeOwner(state));
+    }
+  }
+  return owners;
 }
 
 storage::v1::ClusterObject Coordinator::DescribeForMirror() const {

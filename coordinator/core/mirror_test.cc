@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/run_queries.h"
 #include "coordinator/core/testing/run_simulation_fixture.h"
 #include "gmock/gmock.h"
@@ -180,6 +181,39 @@ TEST_F(MirrorTest, ARestoreEndsTheErrorOfTheEpochBefore) {
   End(*run_->machine().FindMirrorWork(), "the bucket is away");
   ASSERT_TRUE(run_->RestoreRun("round-2").ok());
   EXPECT_THAT(Shown().error(), IsEmpty());
+}
+
+TEST_F(MirrorTest, ARunThatAnotherClusterOwnsIsCopiedNoMore) {
+  Start(Mirrored(SimpleSpec()));
+  Commit(2);
+  const auto own = [&](int64_t owner_epoch, const std::string& error) {
+    const event::MirrorEnded ended = {.run_epoch = run_->state().run_epoch(),
+                                      .error = error,
+                                      .owner_epoch = owner_epoch};
+    ASSERT_TRUE(run_->machine().Step(ended, run_->now()).ok());
+    run_->Flush();
+  };
+  own(1001, "another cluster owns it");
+  EXPECT_EQ(Shown().error(), "another cluster owns it");
+  EXPECT_TRUE(Shown().has_wait_start_time()) << "the alert counts";
+  const v1::ServerRunPlan plan =
+      BuildServerRunPlan(run_->state(), run_->machine().observed(), 0);
+  for (const v1::Pin& pin : plan.pins()) {
+    EXPECT_TRUE(pin.has_mirror()) << "servers would copy it";
+  }
+  run_->makes_copies = true;
+  run_->FollowPlans();
+  EXPECT_THAT(Due(), IsEmpty());
+
+  // A restore takes the run back, also one to the same cut again.
+  ASSERT_TRUE(run_->RestoreRun("round-2").ok());
+  EXPECT_EQ(run_->state().run_epoch(), 1002);
+  EXPECT_THAT(Shown().error(), IsEmpty());
+  own(1002, "another cluster was faster");
+  ASSERT_TRUE(run_->RestoreRun("round-2").ok());
+  EXPECT_EQ(run_->state().run_epoch(), 1003);
+  run_->FollowPlans();
+  EXPECT_EQ(Due(), "round-2");
 }
 
 TEST_F(MirrorTest, ARunWithoutAMirrorHasNone) {

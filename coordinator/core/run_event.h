@@ -46,7 +46,9 @@ struct Recovered {};
 // further. The run goes back to its newest checkpoint, with numbers above any
 // that the lost log had; nothing is asked of its shards. Without a checkpoint it
 // is paused. Its islands must join again. No other event may follow.
-struct Supersede {};
+struct Supersede {
+  int64_t jump_count = 1;  // As JumpSeq's, also for epochs.
+};
 
 // --- Islands: errors as island_service.proto has them ------------------------
 
@@ -111,13 +113,17 @@ struct Restore {
 
 // --- The mirror --------------------------------------------------------------
 
-// An attempt to complete a checkpoint of MirrorWork in the mirror has ended.
+// An attempt to complete a checkpoint of MirrorWork in the mirror has ended, or,
+// without pin_id, one to own the run there.
 // Ignored if the run has gone on without that checkpoint.
 struct MirrorEnded {
   int64_t run_epoch = 0;
   std::string pin_id;
   int64_t commit_seq = 0;
   std::string error;  // Why it failed; empty: the checkpoint is whole.
+  // With `error`: the run_epoch of another owner of the run's checkpoints there,
+  // at least `run_epoch`; 0: there is none.
+  int64_t owner_epoch = 0;
 };
 
 // --- Servers -----------------------------------------------------------------

@@ -27,6 +27,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
+#include "atoll/storage/v1/cluster_object.pb.h"
 #include "atoll/storage/v1/mirror_manifest.pb.h"
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/run.pb.h"
@@ -44,6 +45,8 @@ namespace atl::coordinator {
 // its manifest is written.
 struct MirrorWork {
   storage::v1::MirrorManifest manifest;  // Without create_time.
+  // The caller, as ListMirrorOwners has it. The Coordinator sets it.
+  storage::v1::RunOwner owner;
   // run_epoch and commit_seq of the checkpoints that the run keeps: all others
   // before the last of these go.
   std::vector<std::pair<int64_t, int64_t>> kept;
@@ -170,6 +173,8 @@ class RunMachine {
   absl::Status Take(const event::Tick& tick, RunAnswer& answer);
   void Advance();
   // In run_machine_mirror.cc.
+  // True if another cluster, or a later log, owns the run in the mirror.
+  bool HasOtherMirrorOwner() const;
   // The newest pin that all shards have copied, and no manifest names yet. Null:
   // none.
   const storage::v1::PinSet* FindMirrorDue() const;

@@ -32,8 +32,14 @@ const v1::ShardCheckpoint* FindCopy(const ObservedShard& shard,
 
 }  // namespace
 
+bool RunMachine::HasOtherMirrorOwner() const {
+  return observed_.mirror_owner_epoch >= state_.run_epoch();
+}
+
 const storage::v1::PinSet* RunMachine::FindMirrorDue() const {
-  if (!state_.spec().checkpoint().mirror()) return nullptr;
+  if (!state_.spec().checkpoint().mirror() || HasOtherMirrorOwner()) {
+    return nullptr;
+  }
   const storage::v1::PinSet* newest = nullptr;
   for (const auto& [pin_id, pin_state] : state_.pins()) {
     const v1::Pin& pin = pin_state.pin_set().pin();
@@ -113,6 +119,10 @@ absl::Status RunMachine::Take(const event::MirrorEnded& ended,
   if (!ended.error.empty()) {
     observed_.mirror_error =
         std::string(CutUtf8(ended.error, kErrorBytesMax));
+    if (ended.owner_epoch > observed_.mirror_owner_epoch) {
+      observed_.mirror_owner_epoch = ended.owner_epoch;
+      plan_changed_ = true;  // The shards copy no checkpoint any longer.
+    }
     return absl::OkStatus();
   }
   observed_.mirror_error.clear();

@@ -223,7 +223,9 @@ bool RunMachine::HasLostRestore() const {
 }
 
 bool RunMachine::IsRestoredTo(const std::string& from) const {
-  if (!state_.just_restored() || HasLostRestore()) return false;
+  if (!state_.just_restored() || HasLostRestore() || HasOtherMirrorOwner()) {
+    return false;
+  }
   const v1::Restore& restore = state_.restores().back();
   if (from.empty()) return !HasFailedRestore();
   return from == restore.pin_id() ||
@@ -270,7 +272,10 @@ absl::Status RunMachine::Take(const event::Restore& asked, RunAnswer& answer) {
                                 kept_tokens / fragment_count);
   if (request.dry_run()) return absl::OkStatus();
 
-  EmitRestore(pin, state_.run_epoch() + 1, state_.commit_seq() + 1);
+  // Above that of another owner in the mirror: the run takes its place there.
+  EmitRestore(
+      pin, std::max(state_.run_epoch(), observed_.mirror_owner_epoch) + 1,
+      state_.commit_seq() + 1);
   restored.set_changed(true);
   reasons_.push_back(absl::StrCat(
       "is restored to ", pin.pin_id(), ", before commit ", pin.commit_seq(),
@@ -291,6 +296,7 @@ void RunMachine::EmitRestore(const v1::Pin& pin, int64_t run_epoch,
   restore.set_commit_seq(commit_seq);
   restore.set_cut_commit_seq(pin.commit_seq());
   restore.set_pin_id(pin.pin_id());
+  restore.set_before_commit_seq(state_.commit_seq());
   *restore.mutable_time() = ToProto(now_);
   *body.mutable_cut() = pin.cut();
   *body.mutable_point() = state_.pins().at(pin.pin_id()).pin_set().point();
@@ -306,7 +312,8 @@ absl::Status RunMachine::Take(const event::Supersede& supersede,
     storage::v1::MemberSet record = member.record;
     if (member.present()) record.set_state(v1::ISLAND_STATE_LOST);
     record.clear_session_sha256();
-    record.set_island_epoch(record.island_epoch() + kEpochJump);
+    record.set_island_epoch(record.island_epoch() +
+                            supersede.jump_count * kEpochJump);
     EmitMember(std::move(record));
   }
   const v1::Pin* source = nullptr;
@@ -328,8 +335,8 @@ absl::Status RunMachine::Take(const event::Supersede& supersede,
     return absl::OkStatus();
   }
   const v1::Pin pin = *source;  // The record moves it.
-  EmitRestore(pin, state_.run_epoch() + kEpochJump,
-              JumpSeq(state_.commit_seq()));
+  EmitRestore(pin, state_.run_epoch() + supersede.jump_count * kEpochJump,
+              JumpSeq(state_.commit_seq(), supersede.jump_count));
   ForgetEpoch();
   if (state_.server_ids().empty()) {
     // It continues from the mirror, and waits for servers.

@@ -1,13 +1,17 @@
 #include "coordinator/core/superseding_log.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/codec/sha256.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "coordinator/core/coordinator.h"
 #include "coordinator/core/rounds/rounds.h"
+#include "coordinator/core/spec/validate_spec.h"
 #include "coordinator/core/state/mirrored_run.h"
 #include "coordinator/core/state/run_state.h"
 
@@ -35,6 +39,15 @@ absl::StatusOr<std::vector<LogEntry>> ContinueRecords(
         absl::StrCat("the manifest is of run ", manifest.run_id(), " (",
                      manifest.run_uid(), "), not of ", run.run_id(), " (",
                      run.run_uid(), ")"));
+  }
+  std::vector<std::string> wrong;
+  for (const FieldViolation& violation : ValidateSpec(manifest.spec())) {
+    wrong.push_back(absl::StrCat(violation.field, " ", violation.description));
+  }
+  if (!wrong.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the manifest's spec cannot continue a run: ",
+                     absl::StrJoin(wrong, "; ")));
   }
   std::vector<storage::v1::Record> records;
   ASSIGN_OR_RETURN(*records.emplace_back().mutable_run_created(),
@@ -69,10 +82,11 @@ absl::StatusOr<std::vector<LogEntry>> ContinueRecords(
   return entries;
 }
 
-absl::StatusOr<Batch> MakeSupersedingBatch(
+absl::StatusOr<SupersedingLog> MakeSupersedingLog(
     const storage::v1::ClusterObject& cluster, std::vector<LogEntry> runs,
     const SupersedingStart& start, absl::Time now) {
-  Batch batch;
+  SupersedingLog made;
+  Batch& batch = made.batch;
   storage::v1::Record& record =
       batch.entries.emplace_back(LogEntry{"", {}}).record;
   record.set_revision(1);
@@ -107,7 +121,13 @@ absl::StatusOr<Batch> MakeSupersedingBatch(
   for (const LogEntry& entry : batch.entries) {
     if (!entry.run_id.empty()) RETURN_IF_ERROR(coordinator.Replay(entry));
   }
-  return batch;
+  made.claim = coordinator.DescribeForMirror();
+  made.claim.set_log_index(start.log_index);
+  // Those without a checkpoint.
+  for (const storage::v1::ClusterRun& run : cluster.runs()) {
+    if (!coordinator.FindRun(run.run_id()).ok()) *made.claim.add_runs() = run;
+  }
+  return made;
 }
 
 }  // namespace atl::coordinator

@@ -27,7 +27,8 @@ absl::Status CheckLogSecret(const storage::v1::ClusterObject& cluster,
 // The records of `run`, which continues from the checkpoint of `manifest` on the
 // servers that had its shards.
 //
-// INVALID_ARGUMENT: the manifest is of another run, or as ContinueRun.
+// INVALID_ARGUMENT: the manifest is of another run, or has a spec that CreateRun
+// refuses, or as ContinueRun.
 absl::StatusOr<std::vector<LogEntry>> ContinueRecords(
     const storage::v1::ClusterRun& run,
     const storage::v1::MirrorManifest& manifest, absl::Time now);
@@ -39,11 +40,19 @@ struct SupersedingStart {
   int64_t log_index = 0;  // The number of the batch.
 };
 
-// The batch: all that `cluster` has besides runs, the start, and `runs`, of
-// ContinueRecords. A Coordinator can recover from it.
+struct SupersedingLog {
+  // All that the cluster object has besides runs, the start, and the runs. A
+  // Coordinator can recover from it.
+  Batch batch;
+  // What the mirror must have before the log exists: the next restore from it
+  // then jumps above this log's numbers. Without create_time.
+  storage::v1::ClusterObject claim;
+};
+
+// `runs`: of ContinueRecords.
 //
 // DATA_LOSS: `cluster` contradicts itself.
-absl::StatusOr<Batch> MakeSupersedingBatch(
+absl::StatusOr<SupersedingLog> MakeSupersedingLog(
     const storage::v1::ClusterObject& cluster, std::vector<LogEntry> runs,
     const SupersedingStart& start, absl::Time now);
 

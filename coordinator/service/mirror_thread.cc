@@ -7,11 +7,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
 #include "base/mirror/cluster_object.h"
 #include "base/mirror/mirror_manifest.h"
 #include "base/mirror/mirror_names.h"
 #include "base/mirror/mirror_writer.h"
+#include "base/mirror/run_owner.h"
 #include "base/obs/log.h"
 #include "base/obs/log_pace.h"
 #include "base/random_id/random_id.h"
@@ -44,6 +46,25 @@ bool AreSame(storage::v1::ClusterObject a, storage::v1::ClusterObject b) {
     object->clear_create_time();
   }
   return google::protobuf::util::MessageDifferencer::Equals(a, b);
+}
+
+// The error of a run whose owner in the mirror is another one.
+absl::Status OtherOwner(const storage::v1::RunOwner& own,
+                        const storage::v1::RunOwner& owner) {
+  if (owner.cluster_id() == own.cluster_id()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "a later log of this cluster owns the run's checkpoints in the mirror, "
+        "under run epoch ", owner.run_epoch(), ": this coordinator is an older "
+        "copy; stop it"));
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cluster ", owner.cluster_id(), " owns the run's checkpoints in the mirror "
+      "since ", absl::FormatTime(absl::RFC3339_sec,
+                                 FromProto(owner.create_time()),
+                                 absl::UTCTimeZone()),
+      ": this one copies and removes none. `atoll run cancel ", own.run_id(),
+      "` ends the run here; or end it there, and `atoll run restore ",
+      own.run_id(), "` makes this cluster the owner again"));
 }
 
 }  // namespace
@@ -100,19 +121,22 @@ void MirrorThread::Run(EventLoop& loop) {
   while (AwaitNotice()) {
     UpdateCluster(loop);
     if (is_stopping_) return;
+    absl::Status failure = TakeRuns(loop);
+    if (is_stopping_) return;
     const absl::StatusOr<std::vector<MirrorWork>> works = Ask(loop);
-    absl::Status failure = works.status();
+    failure.Update(works.status());
     for (size_t i = 0; works.ok() && i < works->size(); ++i) {
       const MirrorWork& work = (*works)[i];
       const absl::Status result = Complete(work);
       if (is_stopping_) return;
-      absl::Status ended = Tell(loop, work, result);
+      absl::Status ended = Tell(loop, work.owner, work.manifest.pin(), result);
       ended.Update(result);
       if (ended.ok()) {
         Notify();  // The run's next one.
         continue;
       }
-      failure = ended;
+      // With another owner the core asks for no more.
+      if (other_epoch_ == 0) failure = ended;
       if (pace.IsDue(result.message(), SystemClock().Now())) {
         LOG(WARNING) << "run " << work.manifest.run_id() << ": checkpoint "
                      << work.manifest.pin().pin_id()
@@ -175,16 +199,18 @@ absl::Status MirrorThread::WriteCluster(
       .status();
 }
 
-absl::Status MirrorThread::Tell(EventLoop& loop, const MirrorWork& work,
+absl::Status MirrorThread::Tell(EventLoop& loop,
+                                const storage::v1::RunOwner& own,
+                                const v1::Pin& pin,
                                 const absl::Status& result) {
-  const storage::v1::MirrorManifest& manifest = work.manifest;
-  event::MirrorEnded ended = {.run_epoch = manifest.run_epoch(),
-                              .pin_id = manifest.pin().pin_id(),
-                              .commit_seq = manifest.pin().commit_seq(),
-                              .error = std::string(result.message())};
+  event::MirrorEnded ended = {.run_epoch = own.run_epoch(),
+                              .pin_id = pin.pin_id(),
+                              .commit_seq = pin.commit_seq(),
+                              .error = std::string(result.message()),
+                              .owner_epoch = other_epoch_};
   return Call<bool>(
              loop,
-             [ended, run_id = manifest.run_id(), run_uid = manifest.run_uid()](
+             [ended, run_id = own.run_id(), run_uid = own.run_uid()](
                  Coordinator& coordinator,
                  absl::Time now) -> absl::StatusOr<bool> {
                const absl::StatusOr<RunMachine*> run =
@@ -199,6 +225,57 @@ absl::Status MirrorThread::Tell(EventLoop& loop, const MirrorWork& work,
       .status();
 }
 
+absl::Status MirrorThread::TakeRuns(EventLoop& loop) {
+  ASSIGN_OR_RETURN(std::vector<storage::v1::RunOwner> owners,
+                   Call<std::vector<storage::v1::RunOwner>>(
+                       loop, [](Coordinator& coordinator, absl::Time now) {
+                         return coordinator.ListMirrorOwners();
+                       }));
+  std::erase_if(owners, [&](const storage::v1::RunOwner& own) {
+    const auto known = owned_epochs_.find(own.run_uid());
+    return known != owned_epochs_.end() && known->second == own.run_epoch();
+  });
+  for (storage::v1::RunOwner& own : owners) {
+    const absl::Status taken = OwnOne(own);
+    if (is_stopping_) return taken;
+    if (taken.ok() || other_epoch_ > 0) {
+      owned_epochs_[own.run_uid()] = own.run_epoch();
+    }
+    if (taken.ok() && untaken_.erase(own.run_uid()) == 0) continue;
+    if (!taken.ok()) {
+      untaken_.insert(own.run_uid());
+      LOG(WARNING) << "run " << own.run_id() << ": " << taken;
+    }
+    RETURN_IF_ERROR(Tell(loop, own, v1::Pin(), taken));
+    if (!taken.ok() && other_epoch_ == 0) return taken;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MirrorThread::OwnOne(storage::v1::RunOwner& own) {
+  other_epoch_ = 0;
+  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> store,
+                   options_.open(waiting_));
+  RETURN_IF_ERROR(CheckOnce(*store));
+  return Own(*store, own);
+}
+
+absl::Status MirrorThread::Own(ObjectStore& store,
+                               storage::v1::RunOwner& own) {
+  other_epoch_ = 0;
+  *own.mutable_create_time() = ToProto(SystemClock().Now());
+  failpoint::Hit("coordinator.run_owner.before");
+  ASSIGN_OR_RETURN(const storage::v1::RunOwner owner,
+                   mirror::TakeOwnership(store, own));
+  failpoint::Hit("coordinator.run_owner.after");
+  if (mirror::IsOwner(owner, own)) {
+    own.set_since_run_epoch(owner.since_run_epoch());
+    return absl::OkStatus();
+  }
+  other_epoch_ = owner.run_epoch();
+  return OtherOwner(own, owner);
+}
+
 absl::Status MirrorThread::CheckOnce(ObjectStore& store) {
   if (is_checked_) return absl::OkStatus();
   RETURN_IF_ERROR(CheckCreatesOnce(store, absl::StrCat("probe-", RandomId())));
@@ -207,11 +284,14 @@ absl::Status MirrorThread::CheckOnce(ObjectStore& store) {
 }
 
 absl::Status MirrorThread::Complete(const MirrorWork& work) {
+  other_epoch_ = 0;
   storage::v1::MirrorManifest manifest = work.manifest;
   *manifest.mutable_create_time() = ToProto(SystemClock().Now());
   ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> store,
                    options_.open(waiting_));
   RETURN_IF_ERROR(CheckOnce(*store));
+  storage::v1::RunOwner owner = work.owner;
+  RETURN_IF_ERROR(Own(*store, owner));
   failpoint::Hit("coordinator.mirror_manifest.before");
   RETURN_IF_ERROR(mirror::WriteManifest(*store, manifest));
   failpoint::Hit("coordinator.mirror_manifest.after");
@@ -219,9 +299,7 @@ absl::Status MirrorThread::Complete(const MirrorWork& work) {
   for (const auto& [run_epoch, commit_seq] : work.kept) {
     kept.insert({manifest.run_uid(), run_epoch, commit_seq});
   }
-  RETURN_IF_ERROR(mirror::CollectRun(*store, manifest.run_uid(),
-                                     manifest.run_epoch(), kept)
-                      .status());
+  RETURN_IF_ERROR(mirror::CollectRun(*store, owner, kept).status());
   failpoint::Hit("coordinator.mirror_collect.after");
   return absl::OkStatus();
 }

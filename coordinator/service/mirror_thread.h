@@ -1,15 +1,19 @@
-// Completes runs' checkpoints in the mirror, in a thread of its own: writes the
-// manifests that the core says are due, and removes checkpoints that runs no
-// longer keep. Writes the cluster object each time its content has changed. The
-// event loop never waits for the mirror.
+// Completes runs' checkpoints in the mirror, in a thread of its own: makes the
+// cluster the owner of its runs there, writes the manifests that the core says
+// are due, and removes checkpoints that runs no longer keep. Writes the cluster
+// object each time its content has changed. The event loop never waits for the
+// mirror.
 //
 // Thread-safe.
 
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "atoll/storage/v1/cluster_object.pb.h"
+#include "atoll/v1/plan.pb.h"
 #include "base/mirror/open_mirror.h"
 #include "base/object_store/object_store.h"
 #include "base/object_store/retrier.h"
@@ -53,15 +58,23 @@ class MirrorThread {
 
  private:
   void Run(EventLoop& loop);
+  // Takes the runs whose epoch is new, and tells the core which have another
+  // owner. Errors: the mirror's, which the core knows then.
+  absl::Status TakeRuns(EventLoop& loop);
   absl::StatusOr<std::vector<MirrorWork>> Ask(EventLoop& loop);
   // Writes the cluster object if it is due; logs another kind of failure.
   void UpdateCluster(EventLoop& loop);
   // OK also if its content has not changed, or the coordinator only reads.
   absl::Status WriteClusterIfChanged(EventLoop& loop);
   absl::Status WriteCluster(const storage::v1::ClusterObject& object);
-  // Tells the core, durably, how an attempt ended.
-  absl::Status Tell(EventLoop& loop, const MirrorWork& work,
-                    const absl::Status& result);
+  // Tells the core, durably, how an attempt ended. `pin`: the checkpoint, or
+  // empty.
+  absl::Status Tell(EventLoop& loop, const storage::v1::RunOwner& own,
+                    const v1::Pin& pin, const absl::Status& result);
+  // Sets the owner's since_run_epoch. FAILED_PRECONDITION: the run has another
+  // owner, whose run_epoch is in other_epoch_ then.
+  absl::Status Own(ObjectStore& store, storage::v1::RunOwner& own);
+  absl::Status OwnOne(storage::v1::RunOwner& own);
   absl::Status Complete(const MirrorWork& work);
   // Proves once that no write of this store replaces a manifest.
   absl::Status CheckOnce(ObjectStore& store);
@@ -76,6 +89,10 @@ class MirrorThread {
 
   // --- The thread's ----------------------------------------------------------
   bool is_checked_ = false;  // CheckOnce has succeeded.
+  // The run_epoch of each run, by run_uid, whose owner is known.
+  std::map<std::string, int64_t> owned_epochs_;
+  std::set<std::string> untaken_;  // Runs that the core was told an error of.
+  int64_t other_epoch_ = 0;        // Of the newest attempt; 0: no other owner.
   storage::v1::ClusterObject written_;  // The newest one; empty: none was.
   bool is_cluster_due_ = false;         // Its content may have changed.
   // The earliest time of the next attempt to write it.

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/failpoint/failpoint.h"
@@ -21,6 +23,7 @@
 #include "base/io/unique_fd.h"
 #include "base/mirror/cluster_object.h"
 #include "base/mirror/mirrored_checkpoint.h"
+#include "base/mirror/run_owner.h"
 #include "base/random_id/random_id.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -42,6 +45,9 @@ using storage::v1::ClusterRun;
 constexpr int64_t kPage = 1024;
 // In a directory that this program fills, until the log in it is whole.
 constexpr char kMarkName[] = "restoring";
+// In a copy: the number of logs that were made from it.
+constexpr char kCountName[] = "restore-count";
+constexpr int64_t kCountMax = 1000;
 
 // --- Reading a log -----------------------------------------------------------
 
@@ -209,6 +215,37 @@ absl::StatusOr<std::vector<LogEntry>> ContinueNewest(
   return suspect;
 }
 
+// The first run_epoch whose checkpoints are another cluster's.
+absl::StatusOr<int64_t> FindOthers(ObjectStore& store,
+                                   absl::string_view cluster_id,
+                                   const ClusterRun& run,
+                                   std::vector<std::string>& warnings) {
+  // One of an earlier program has no run_uid.
+  if (!IsRandomId(run.run_uid())) return INT64_MAX;
+  const auto owner = mirror::ReadOwner(store, run.run_uid());
+  if (absl::IsDataLoss(owner.status())) {
+    warnings.emplace_back(owner.status().message());
+    return INT64_MAX;
+  }
+  RETURN_IF_ERROR(owner.status());
+  if (!owner->has_value() || (*owner)->cluster_id() == cluster_id) {
+    return INT64_MAX;
+  }
+  warnings.push_back(absl::StrCat(
+      "run ", run.run_id(), ": cluster ", (*owner)->cluster_id(),
+      " owns its checkpoints in the mirror since run epoch ",
+      (*owner)->since_run_epoch(), ", and those of that cluster are not used"));
+  return (*owner)->since_run_epoch();
+}
+
+// Writes to the mirror that a log takes the cluster's place.
+absl::Status Claim(ObjectStore& store, storage::v1::ClusterObject claim,
+                   absl::Time now) {
+  *claim.mutable_create_time() = ToProto(now);
+  return Annotate(mirror::WriteCluster(store, claim),
+                  "a restore notes in the mirror which numbers it uses");
+}
+
 absl::StatusOr<RestoreResult> FromMirror(const RestoreSpec& spec,
                                          const Clock& clock) {
   RETURN_IF_ERROR(CheckSecretFlags(spec));
@@ -235,8 +272,13 @@ absl::StatusOr<RestoreResult> FromMirror(const RestoreSpec& spec,
   std::vector<RestoredRun> lost;
   for (const ClusterRun& run : cluster.runs()) {
     std::vector<mirror::CheckpointPlace> of_run;
+    ASSIGN_OR_RETURN(
+        const int64_t others,
+        FindOthers(*mirror, cluster.cluster_id(), run, found.warnings));
     for (const mirror::CheckpointPlace& place : places) {
-      if (place.run_uid == run.run_uid()) of_run.push_back(place);
+      if (place.run_uid == run.run_uid() && place.run_epoch < others) {
+        of_run.push_back(place);
+      }
     }
     ASSIGN_OR_RETURN(
         const std::vector<LogEntry> records,
@@ -256,14 +298,15 @@ absl::StatusOr<RestoreResult> FromMirror(const RestoreSpec& spec,
                    RocksDbStore::Create(spec.data_dir));
   start.log_index = JumpSeq(std::max(cluster.log_index(), store->index()));
   ASSIGN_OR_RETURN(
-      const Batch batch,
-      MakeSupersedingBatch(cluster, std::move(entries), start, now));
+      SupersedingLog log,
+      MakeSupersedingLog(cluster, std::move(entries), start, now));
+  RETURN_IF_ERROR(Claim(*mirror, std::move(log.claim), now));
   failpoint::Hit("restore_log.jump.before");
   if (store->index() < start.log_index - 1) {
     RETURN_IF_ERROR(store->JumpTo(start.log_index - 1));
   }
   failpoint::Hit("restore_log.jump.after");
-  RETURN_IF_ERROR(store->Append(batch));
+  RETURN_IF_ERROR(store->Append(log.batch));
   failpoint::Hit("restore_log.batch.after");
   if (!spec.without_secret) {
     RETURN_IF_ERROR(MarkSecretExported(spec.data_dir));
@@ -320,7 +363,8 @@ absl::Status CopyFiles(const std::string& from, const std::string& to) {
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename();
     if (entry->symlink_status(error).type() != fs::file_type::regular ||
-        name == "lock" || name == "LOCK" || name == kMarkName) {
+        name == "lock" || name == "LOCK" || name == kMarkName ||
+        name == kCountName) {
       continue;
     }
     RETURN_IF_ERROR(CopyFile(entry->path(), fs::path(to) / name));
@@ -347,9 +391,36 @@ absl::Status BeginWork(const std::string& work) {
                              absl::StrCat(work, "/", kMarkName), "");
 }
 
-// Appends to the log in `directory` that it supersedes the lost one.
+// Counts in the copy that one more log is made from it, and returns the count. A
+// copy that cannot be written stays, with a warning.
+absl::StatusOr<int64_t> CountRestore(const std::string& copy,
+                                     std::vector<std::string>& warnings) {
+  FileSystem& files = PosixFileSystem();
+  const std::string path = absl::StrCat(copy, "/", kCountName);
+  int64_t count = 0;
+  if (files.Exists(path)) {
+    ASSIGN_OR_RETURN(const std::string text, ReadFile(files, path, 64));
+    if (!absl::SimpleAtoi(text, &count) || count < 0 || count >= kCountMax) {
+      return absl::DataLossError(absl::StrCat(
+          path, " does not hold a number of restores below ", kCountMax,
+          ": restore from the mirror, or from another copy"));
+    }
+  }
+  ++count;
+  const absl::Status counted =
+      WriteFileAtomically(files, path, absl::StrCat(count, "\n"));
+  if (!counted.ok()) {
+    warnings.push_back(absl::StrCat(
+        "another restore from this copy would repeat this log's numbers, and "
+        "this could not be noted there: ", counted.message()));
+  }
+  return count;
+}
+
+// Appends to the log in `directory` that it supersedes the lost one, as the
+// jump_count-th log that does.
 absl::Status Supersede(const RestoreSpec& spec, const std::string& directory,
-                       const Clock& clock) {
+                       int64_t jump_count, const Clock& clock) {
   ASSIGN_OR_RETURN(const std::unique_ptr<RocksDbStore> store,
                    RocksDbStore::Open(directory));
   RETURN_IF_ERROR(Annotate(store->damage(), spec.from));
@@ -367,11 +438,11 @@ absl::Status Supersede(const RestoreSpec& spec, const std::string& directory,
   Coordinator coordinator{CoordinatorOptions()};
   RETURN_IF_ERROR(Replay(*store, coordinator));
   const absl::Time now = std::max(clock.Now(), coordinator.newest_time());
-  const int64_t before_start = JumpSeq(store->index()) - 1;
+  const int64_t before_start = JumpSeq(store->index(), jump_count) - 1;
   if (store->index() < before_start) {
     RETURN_IF_ERROR(store->JumpTo(before_start));
   }
-  coordinator.Supersede(now, RandomId(), store->index());
+  coordinator.Supersede(now, RandomId(), store->index(), jump_count);
   return store->Append(coordinator.TakeEffects(now).batch);
 }
 
@@ -396,10 +467,13 @@ absl::StatusOr<RestoreResult> FromCopy(const RestoreSpec& spec,
   // Not in place: a log that was copied in part must not start.
   const std::string work = data_dir + ".restoring";
   RETURN_IF_ERROR(BeginWork(work));
+  std::vector<std::string> warnings;
+  ASSIGN_OR_RETURN(const int64_t jump_count,
+                   CountRestore(spec.from, warnings));
   failpoint::Hit("restore_log.copy.before");
   RETURN_IF_ERROR(CopyFiles(spec.from, work));
   failpoint::Hit("restore_log.copy.after");
-  RETURN_IF_ERROR(Supersede(spec, work, clock));
+  RETURN_IF_ERROR(Supersede(spec, work, jump_count, clock));
   failpoint::Hit("restore_log.supersede.after");
   const absl::Status moved = files.Rename(work, data_dir);
   if (!moved.ok()) {
@@ -413,7 +487,9 @@ absl::StatusOr<RestoreResult> FromCopy(const RestoreSpec& spec,
   RETURN_IF_ERROR(files.Remove(absl::StrCat(data_dir, "/", kMarkName)));
   ASSIGN_OR_RETURN(const std::unique_ptr<RocksDbStore> store,
                    RocksDbStore::OpenToRead(data_dir));
-  return Describe(*store);
+  ASSIGN_OR_RETURN(RestoreResult result, Describe(*store));
+  result.warnings = std::move(warnings);
+  return result;
 }
 
 }  // namespace

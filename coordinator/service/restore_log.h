@@ -3,8 +3,9 @@
 //
 // Runs go back to their newest whole checkpoint. The numbers that peers compare
 // continue above any that the lost log can have given out, so the peers continue
-// by themselves (coordinator/RESTORE.md). Nothing but the data directory is
-// written, and neither the mirror nor the copy is changed.
+// by themselves (coordinator/RESTORE.md). Two such logs never share numbers: the
+// mirror gets a cluster object of the new log, and the copy a file with a count.
+// Nothing else of them is changed.
 
 #pragma once
 

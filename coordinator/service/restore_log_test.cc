@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "base/mirror/mirror_manifest.h"
 #include "base/mirror/mirror_names.h"
 #include "base/mirror/part_format.h"
+#include "base/mirror/run_owner.h"
 #include "base/object_store/file_store.h"
 #include "base/random_id/random_id.h"
 #include "base/time/clock.h"
@@ -35,6 +37,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using StatusCode = absl::StatusCode;
@@ -150,6 +153,47 @@ class RestoreLogTest : public testing::Test {
   }
 
   std::string Dir(const std::string& name) const { return root_ + "/" + name; }
+  static std::set<std::string> Names(const std::string& directory) {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(directory)) {
+      names.insert(entry.path().filename());
+    }
+    return names;
+  }
+
+  // Two logs from `spec`: the second one accepts the peers of the first, which
+  // is fenced by those of the second.
+  void CheckTheSecondWins(RestoreSpec spec) {
+    std::vector<std::unique_ptr<RocksDbStore>> stores;
+    std::vector<std::unique_ptr<Coordinator>> coordinators;
+    std::vector<v1::ServerPlan> plans;
+    for (const char* name : {"first", "second"}) {
+      spec.data_dir = Dir(name);
+      Restore(spec);
+    }
+    for (const char* name : {"first", "second"}) {
+      stores.push_back(*RocksDbStore::Open(Dir(name)));
+      coordinators.push_back(Start(*stores.back()));
+      plans.push_back(coordinators.back()->ServerPlan("server-0"));
+    }
+    EXPECT_EQ(stores[1]->index() / kJump, stores[0]->index() / kJump + 1);
+    EXPECT_GE(plans[1].coordinator_epoch(),
+              plans[0].coordinator_epoch() + 1000);
+    EXPECT_GE(plans[1].runs(0).run_epoch(), plans[0].runs(0).run_epoch() + 1000);
+    EXPECT_GE(plans[1].runs(0).restored().commit_seq(),
+              plans[0].runs(0).restored().commit_seq() + kJump);
+    EXPECT_EQ(plans[1].runs(0).restored().pin_id(), "round-4");
+    for (const int i : {1, 0}) {
+      v1::ReportShardsRequest report;
+      report.set_server_id("server-0");
+      report.set_incarnation(1);
+      *report.mutable_log_seen() = plans[1 - i].log();
+      const absl::Status status =
+          coordinators[i]->ReportShards(report, absl::Now()).status();
+      EXPECT_EQ(status.ok(), i == 1) << status;
+      EXPECT_EQ(coordinators[i]->CheckWritable().ok(), i == 1);
+    }
+  }
 
   RestoreSpec FromMirror() {
     RestoreSpec spec;
@@ -265,11 +309,13 @@ TEST_F(RestoreLogTest, ALogFromTheMirrorGoesOnFromTheNewestCheckpoint) {
 }
 
 TEST_F(RestoreLogTest, ALogFromAnOlderCopyGoesOnFromItsNewestCheckpoint) {
-  const auto before = fs::last_write_time(Dir("c"));
+  const std::set<std::string> before = Names(Dir("c"));
   const RestoreResult result = Restore(FromCopy());
   ASSERT_EQ(result.runs.size(), 1u);
   EXPECT_EQ(result.runs[0].pin_id, "round-4");
-  EXPECT_EQ(fs::last_write_time(Dir("c")), before);
+  std::set<std::string> after = Names(Dir("c"));
+  EXPECT_EQ(after.erase("restore-count"), 1u);
+  EXPECT_EQ(after, before);
   EXPECT_FALSE(fs::exists(Dir("new.restoring")));
   CheckGoesOn();
 }
@@ -404,6 +450,51 @@ TEST_F(RestoreLogTest, ALogThatIsLostAgainAtOnceJumpsAgain) {
   for (const Member& member : state.members()) {
     EXPECT_GT(member.record.island_epoch(), 2000);
   }
+}
+
+TEST_F(RestoreLogTest, OfTwoLogsFromOneMirrorTheSecondWins) {
+  CheckTheSecondWins(FromMirror());
+}
+
+TEST_F(RestoreLogTest, OfTwoLogsFromOneCopyTheSecondWins) {
+  CheckTheSecondWins(FromCopy());
+}
+
+TEST_F(RestoreLogTest, ACopyWhoseCountIsDamagedIsRefused) {
+  std::ofstream(Dir("c") + "/restore-count") << "many";
+  EXPECT_THAT(Refused(FromCopy(), StatusCode::kDataLoss),
+              HasSubstr("restore-count"));
+}
+
+TEST_F(RestoreLogTest, ASpecThatNoRunAcceptsIsRefusedByName) {
+  MirrorManifest newest = manifests_.back();
+  newest.mutable_spec()->mutable_inner()->set_batch_size(-1);
+  PutManifest(newest);
+  const RestoreResult result = Restore(FromMirror());
+  EXPECT_EQ(result.runs.at(0).pin_id, "round-2");
+  EXPECT_THAT(result.warnings,
+              ElementsAre(AllOf(HasSubstr("manifest.json"),
+                                HasSubstr("batch_size"))));
+}
+
+TEST_F(RestoreLogTest, CheckpointsOfAnotherClusterAreNotUsed) {
+  MirrorManifest theirs = manifests_.back();
+  theirs.set_run_epoch(1001);
+  PutManifest(theirs);
+  storage::v1::RunOwner owner;
+  owner.set_format(mirror::kOwnerFormat);
+  owner.set_run_id("run");
+  owner.set_run_uid(kRunUid);
+  owner.set_run_epoch(1);
+  owner.set_cluster_id(kCluster);
+  ASSERT_TRUE(mirror::TakeOwnership(*mirror_, owner).ok());
+  owner.set_run_epoch(1001);
+  owner.set_cluster_id(std::string(32, 'f'));
+  ASSERT_TRUE(mirror::TakeOwnership(*mirror_, owner).ok());
+  const RestoreResult result = Restore(FromMirror());
+  EXPECT_THAT(result.warnings, ElementsAre(HasSubstr(owner.cluster_id())));
+  // Not 2001, which would take the run from that cluster.
+  CheckGoesOn();
 }
 
 // A crash may leave any beginning of the copy.

@@ -239,7 +239,10 @@ class RunServiceImpl : public v1::RunService::WithRawCallbackMethod_GetRun<
             absl::Time now) -> absl::StatusOr<v1::AdoptRunResponse> {
           ASSIGN_OR_RETURN(
               v1::AdoptRunResponse adopted,
-              coordinator.AdoptRun(manifest, request->server_count(), now));
+              coordinator.AdoptRun(
+                  manifest, request->server_count(), now,
+                  {.run_epoch = request->reached_run_epoch(),
+                   .commit_seq = request->reached_commit_seq()}));
           if (adopted.changed()) {
             const v1::Run& run = adopted.run();
             coordinator.Audit(actor,

@@ -123,6 +123,99 @@ class StrictAdoptTest(cluster_module.IntegrationTest):
                          {1 + JUMP})
 
 
+class TwoClustersTest(cluster_module.IntegrationTest):
+    """Another cluster continues the run while the old one still lives."""
+
+    CHANGES = {"checkpoint_every_round_count": 1,
+               "checkpoint": {"mirror": True, "keep_count": 2},
+               "schedule": {"round_count": 1000}}
+
+    def play(self, cluster, members, count):
+        """`count` rounds from the run's newest version on."""
+        first = cluster.run_state().cut[0].version
+        for version in range(first, first + count):
+            toy.play_round(members, version, cases.seed())
+
+    def test_each_keeps_its_checkpoints_and_one_is_the_owner(self):
+        old = self.cluster
+        mirror.use(old)
+        old_members = toy.start(old, self.CHANGES)
+        self.play(old, old_members, 3)
+        mirror.wait_whole(old)
+
+        new = self.new_cluster("new")
+        new.mirror = old.mirror
+        new.start_coordinator()
+        new.start_servers(2)
+        done = restore(new, "--yes")
+        self.assertEqual((done["pin_id"], done["run_epoch"]),
+                         ("round-3", str(1 + JUMP)))
+        wait.until("the new cluster is the owner",
+                   lambda: mirror.owner(new)["run_epoch"] == str(1 + JUMP))
+        # It copies the checkpoint from which it began.
+        wait_mirrored(new, "round-3")
+        before = {c for e, c in mirror.checkpoints(new) if e == 1}
+        self.assertNotIn(4, before)
+        self.assertIn(3, before)
+
+        # The old one goes on, and neither copies nor removes anything there.
+        self.play(old, old_members, 4)
+        shown = wait.until(
+            "the old cluster says so",
+            lambda: old.run_state().mirror.error or None)
+        self.assertIn(mirror.owner(new)["cluster_id"], shown)
+        self.assertIn("atoll run restore run", shown)
+        told = old.run_cli("run", "show", "run").stdout
+        self.assertIn("atoll run cancel run", " ".join(told.split()))
+        self.assertIn("mirror", old.run_cli("doctor", "--operator",
+                                            check=None).stdout)
+
+        # The new one collects its own.
+        members = [new.join("run", "python-%d" % i) for i in range(2)]
+        for member in members:
+            member.ready()
+        self.play(new, members, 4)
+        wait_mirrored(new, "round-7")
+        mirrored = {c.pin.commit_seq for c in new.checkpoints().values()
+                    if c.pin.HasField("mirror")}
+        found = mirror.checkpoints(new, whole=False)
+        self.assertEqual({c for e, c in found if e == 1}, before)
+        self.assertEqual({c for e, c in found if e > 1}, mirrored)
+        self.assertEqual(new.run_state().mirror.error, "")
+
+        # The old one takes the run back, above the other's epoch.
+        old.run_cli("run", "restore", "run", "--yes")
+        self.assertEqual(old.run_state().run.run_epoch, 2 + JUMP)
+        wait.until("it is the owner again", lambda: (
+            mirror.owner(new)["run_epoch"] == str(2 + JUMP)))
+        wait.until("its error has ended",
+                   lambda: old.run_state().mirror.error == "")
+        self.play(new, members, 2)
+        wait.until("the new cluster says so",
+                   lambda: new.run_state().mirror.error)
+        self.assertLessEqual({place for place in found if place[0] > 1},
+                             set(mirror.checkpoints(new, whole=False)))
+
+    def test_a_run_that_is_adopted_again_has_new_numbers(self):
+        cluster = self.cluster
+        mirror.use(cluster)
+        self.play(cluster, toy.start(cluster, self.CHANGES), 2)
+        mirror.wait_whole(cluster)
+        new = self.new_cluster("new")
+        new.mirror = cluster.mirror
+        new.start_coordinator()
+        new.start_servers(2)
+        place = "1/3"
+        for jumps in (1, 2):
+            done = restore(new, "--from", place, "--yes")
+            self.assertEqual(done["run_epoch"], str(1 + JUMP * jumps))
+            wait.until("it is the owner", lambda: (
+                mirror.owner(new)["run_epoch"] == done["run_epoch"]))
+            place = "commit:2"
+            new.run_cli("run", "cancel", "run")
+            new.run_cli("run", "delete", "run", "--yes")
+
+
 class ToyAdoptTest(cluster_module.IntegrationTest):
     """Islands in Python: the test decides what is pushed, and when."""
 

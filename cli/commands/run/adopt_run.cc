@@ -13,6 +13,7 @@
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/mirror/mirror_manifest.h"
+#include "base/mirror/run_owner.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -62,8 +63,8 @@ std::string DescribeServers(const AdoptedRun& adopted) {
 }
 
 constexpr char kMirrorText[] =
-    "this cluster takes over the run's checkpoints there: the cluster that had "
-    "the run must not run again";
+    "this cluster becomes the owner of the run's checkpoints there: a cluster "
+    "that still has the run copies and removes none any longer";
 constexpr char kIslandsText[] =
     "they join again, with join strings or certificates of this cluster, and "
     "new directories";
@@ -167,11 +168,14 @@ absl::StatusOr<AdoptedRun> AdoptRun(Context& context,
   ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> store,
                    OpenMirror(context, options.url, stop));
   AdoptedRun adopted;
+  std::optional<storage::v1::RunOwner> owner;
   {
     ASSIGN_OR_RETURN(const std::unique_ptr<MirroredCheckpoint> found,
                      FindToAdopt(*store, options));
     adopted.manifest = found->manifest();
     adopted.manifest.clear_parts();
+    ASSIGN_OR_RETURN(owner,
+                     mirror::ReadOwner(*store, adopted.manifest.run_uid()));
   }
   const MirrorManifest& manifest = adopted.manifest;
   adopted.server_count = options.server_count > 0
@@ -193,6 +197,10 @@ absl::StatusOr<AdoptedRun> AdoptRun(Context& context,
   v1::AdoptRunRequest request;
   request.set_manifest(mirror::ManifestToJson(manifest));
   request.set_server_count(options.server_count);
+  if (owner.has_value()) {
+    request.set_reached_run_epoch(owner->run_epoch());
+    request.set_reached_commit_seq(owner->restore_commit_seq());
+  }
   if (request.manifest().size() > kManifestBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the checkpoint's manifest has ", FormatBytes(

@@ -136,7 +136,7 @@ TEST_F(AdoptRunTest, ItSaysWhatContinuesAndThatTheLossIsUnknown) {
   const std::string text = ToText(adopted);
   EXPECT_THAT(text, HasSubstr("the state after commit 8"));
   EXPECT_THAT(text, HasSubstr("3; the checkpoint is of 2"));
-  EXPECT_THAT(text, HasSubstr("must not run again"));
+  EXPECT_THAT(text, HasSubstr("becomes the owner"));
 }
 
 }  // namespace

@@ -14,7 +14,15 @@ int64_t FirstKept(const RunState& state, int64_t commit_seq) {
   if (keep == 0) keep = kKeepRoundCountDefault;
   keep *= static_cast<int64_t>(state.fragments().size());
   const int64_t step = commit_seq - commit_seq % kTrimCommitCount;
-  int64_t first = std::max<int64_t>(1, step - keep + 1);
+  int64_t first = step - keep + 1;
+  // A log that took the place of a lost one jumped over numbers.
+  for (auto restore = state.restores().rbegin();
+       restore != state.restores().rend() && restore->before_commit_seq() > 0 &&
+       first <= restore->commit_seq();
+       ++restore) {
+    first -= restore->commit_seq() - 1 - restore->before_commit_seq();
+  }
+  first = std::max<int64_t>(1, first);
   for (const auto& [pin_id, state_of_pin] : state.pins()) {
     const v1::Pin& pin = state_of_pin.pin_set().pin();
     if (pin.keep_bytes_max() > 0) {

@@ -122,5 +122,21 @@ TEST_F(HistoryTest, KeepsTheRoundsThatAReplayFromAPinNeeds) {
   EXPECT_EQ(FirstKeptCommit(run_->state()), 128 - 10 + 1);
 }
 
+TEST_F(HistoryTest, KeepsTheRoundsBeforeALogThatTookALostOnesPlace) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.mutable_schedule()->set_round_count(1000);
+  spec.mutable_history()->set_keep_round_count(100);
+  spec.set_checkpoint_every_round_count(64);
+  Start(spec);
+  CommitUntil(200);
+  EXPECT_EQ(FirstKeptCommit(run_->state()), 93);
+  ASSERT_TRUE(run_->machine().Step(event::Supersede{}, run_->now()).ok());
+  run_->Flush();
+  ASSERT_EQ(run_->state().commit_seq(), 1'000'000'000);
+  // Of the numbers 102 to 200 and the restore, those before round 192's cut are
+  // still of the past.
+  EXPECT_EQ(FirstKeptCommit(run_->state()), 102);
+}
+
 }  // namespace
 }  // namespace atl::coordinator

@@ -257,6 +257,7 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
     v1::Pin& pin = *plan.add_pins();
     pin = state_of_pin.pin_set().pin();
     if (pin.mirror().must_repeat()) pin.clear_mirror();
+    if (observed.mirror_owner_epoch >= state.run_epoch()) pin.mutable_mirror();
   }
   std::sort(plan.mutable_pins()->begin(), plan.mutable_pins()->end(),
             [](const v1::Pin& a, const v1::Pin& b) {

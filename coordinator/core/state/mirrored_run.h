@@ -21,8 +21,11 @@ inline constexpr int64_t kEpochJump = 1000;
 inline constexpr int64_t kSeqJump = 1'000'000'000;
 
 // The next multiple of kSeqJump: the first commit_seq, or number of a batch,
-// after a loss.
-inline int64_t JumpSeq(int64_t seq) { return (seq / kSeqJump + 1) * kSeqJump; }
+// after a loss. `count`: the multiple after so many, for the count-th log from
+// one copy.
+inline int64_t JumpSeq(int64_t seq, int64_t count = 1) {
+  return (seq / kSeqJump + count) * kSeqJump;
+}
 
 // Numbers that the run had reached, if more is known than the manifest says: it
 // may have been restored since.

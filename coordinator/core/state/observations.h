@@ -213,6 +213,9 @@ struct Observations {
   std::map<ContributionPlace, Recall> recalls;
   SampleReaders sample_readers;
   std::string mirror_error;  // RunMirror.error.
+  // The run_epoch of the owner of the run's checkpoints in the mirror, if it is
+  // another one; 0: none is known.
+  int64_t mirror_owner_epoch = 0;
   // Calls of members above their rates, since the coordinator's start.
   int64_t refused_call_count = 0;
 };
