@@ -84,8 +84,8 @@ void AddIslandList(flags::Command& app, Context& context) {
       "UPLOAD, PULL, wait for DATA, PAUSED by its user, NO_TRAINER.\n"
       "STEPS/S is what the coordinator measures, waits and exchange included.\n"
       "OTHER counts contributions that were not merged. An island that cannot\n"
-      "train, has left, or whose contribution was refused, has a line below. More: atoll island\n"
-      "status.\n"
+      "train, has left, or whose contribution was refused, has a line below.\n"
+      "More: atoll island status.\n"
       "Example:\n  atoll island list laptop");
   auto run_id = std::make_shared<std::string>();
   command.Add("run", *run_id, "Id of the run").Required();

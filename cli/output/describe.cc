@@ -1,6 +1,7 @@
 #include "cli/output/describe.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <vector>
@@ -17,6 +18,10 @@
 
 namespace atl::cli {
 namespace {
+
+// A restore after the loss of a log takes the next multiple of this number as
+// its commit_seq (coordinator/RESTORE.md).
+constexpr int64_t kSeqJump = 1'000'000'000;
 
 // ": why" or nothing.
 std::string Because(const std::string& reason) {
@@ -139,6 +144,9 @@ std::string DescribeRestore(const v1::Restore& restore) {
   std::string text = absl::StrCat(
       "to ", restore.pin_id(), ", the state after commit ", first - 1, ", at ",
       FormatTimestamp(FromProto(restore.time())));
+  if (restore.commit_seq() % kSeqJump == 0) {
+    return absl::StrCat(text, ": the log was lost with all later commits");
+  }
   if (first == last) absl::StrAppend(&text, ": commit ", first, " is lost");
   if (first < last) {
     absl::StrAppend(&text, ": commits ", first, " to ", last, " are lost");

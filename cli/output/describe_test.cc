@@ -98,6 +98,9 @@ TEST(DescribeTest, ARestoreNamesItsCutAndTheLostCommits) {
   EXPECT_THAT(DescribeRestore(restore), HasSubstr(": commit 9 is lost"));
   restore.set_commit_seq(9);
   EXPECT_THAT(DescribeRestore(restore), Not(HasSubstr("lost")));
+  restore.set_commit_seq(1'000'000'000);
+  EXPECT_THAT(DescribeRestore(restore),
+              HasSubstr(": the log was lost with all later commits"));
 }
 
 TEST(DescribeTest, TellsRoundsOfThoseThatWerePlanned) {

@@ -77,6 +77,16 @@ class DataTest(unittest.TestCase):
           ['/etc/ssl/certs'] if name in ('island', 'create') else [], trusted,
           name)
 
+  def test_those_who_reach_the_mirror_trust_its_authorities(self):
+    for name, container in _containers(self.rendered(
+        {}, checkpoint=matrix.MIRROR, coordinator=dict(
+            matrix.gate('LoadBalancer')['coordinator'],
+            restoreSecret='log-secret'))).items():
+      trusted = [v['mountPath'] for v in container['volumeMounts']
+                 if v['name'] == 'authorities']
+      self.assertEqual([] if name in ('island', 'gate') else ['/etc/ssl/certs'],
+                       trusted, name)
+
   def test_the_notes_ask_volunteers_for_no_data_of_their_own(self):
     for data, command in ((matrix.BY_URL, '`atoll join -`'),
                           ({}, '`atoll join - --data DIR`')):

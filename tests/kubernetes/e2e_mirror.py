@@ -2,13 +2,17 @@
 
 usage: KUBECONFIG=FILE e2e.sh IMAGE:TAG s3://BUCKET/PREFIX
 
-PREFIX is empty. The pods get this process's AWS_*. Any S3 does that honours
-If-None-Match; this one has no signatures, and its bucket must be made first:
+PREFIX is empty. The pods get this process's AWS_*, and trust the CAs in the file
+AWS_CA_BUNDLE. Any S3 does that honours If-None-Match. moto checks no signatures,
+and its bucket must be made first; ADDRESS is an IP that the pods reach:
 
-    VENV/bin/moto_server --host ADDRESS --port 9000     # pip install moto[server,s3]
-    curl --request PUT http://ADDRESS:9000/BUCKET
-    export AWS_ENDPOINT_URL=http://ADDRESS:9000 AWS_REGION=us-east-1 \\
-        AWS_ACCESS_KEY_ID=id AWS_SECRET_ACCESS_KEY=secret
+    openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=s3 \\
+        -addext subjectAltName=IP:ADDRESS -keyout s3.key -out s3.crt
+    VENV/bin/moto_server --host ADDRESS --port 9000 \\
+        --ssl-cert s3.crt --ssl-key s3.key       # pip install moto[server,s3]
+    curl --cacert s3.crt --request PUT https://ADDRESS:9000/BUCKET
+    export AWS_ENDPOINT_URL=https://ADDRESS:9000 AWS_CA_BUNDLE=$PWD/s3.crt \\
+        AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=id AWS_SECRET_ACCESS_KEY=secret
 
 Two islands train a strict run. Then the volume of a server is deleted, and that
 of the coordinator; at last the whole namespace, and the run continues in another
@@ -21,6 +25,7 @@ import json
 import os
 import re
 import sys
+import time
 
 import chart
 import e2e
@@ -33,6 +38,7 @@ OTHER_SERVERS = 3
 ISLANDS = 2
 _KEYS = ('AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY', 'AWS_REGION',
          'AWS_ENDPOINT_URL')
+_CA_FILE = os.environ.get('AWS_CA_BUNDLE', '')
 _FILE = """preset = "laptop"
 [schedule]
 min_quorum = %d
@@ -52,6 +58,8 @@ def values(image, mirror):
             'islands[0].replicas=%d' % ISLANDS, 'run.id=' + RUN, 'run.preset=',
             'run.islands=%d' % ISLANDS, 'run.file=' + _FILE,
             'run.tokens=' + e2e.TOKENS]
+  if _CA_FILE:
+    result.append('checkpoint.authorities=mirror-ca')
   return [part for value in result for part in ('--set', value)]
 
 
@@ -75,7 +83,12 @@ class Mirrored:
     kubectl('create', 'secret', 'generic', 'bucket',
             *['--from-literal=%s=%s' % (key, os.environ[key])
               for key in _KEYS if key in os.environ])
+    if _CA_FILE:
+      kubectl('create', 'configmap', 'mirror-ca', '--from-file=ca.crt=' + _CA_FILE)
     self.helm('install', '--timeout', '5m', *more)
+
+  def first_install(self):
+    self.install()
     wait_for('ready pod of each kind', e2e.all_ready)
 
   def operator(self):
@@ -103,14 +116,18 @@ class Mirrored:
         self.shown().get('mirror', {}).get('commit_seq', 0)) > before and
                     'commit %s' % self.shown()['mirror']['commit_seq'])
 
-  def commits(self):
-    """Waits for two commits of this run_epoch."""
+  def commits(self, lost_s):
+    """Waits for two commits of this run_epoch. Returns how long after `lost_s`,
+    a monotonic time, the first was seen."""
+    seen_s = []
     for _ in range(2):
       before = int(self.shown()['commit_seq'])
       wait_for('commit', lambda b=before: int(self.shown()['commit_seq']) > b)
+      seen_s.append(time.monotonic())
     if e2e.has_ended(RUN):
       raise Failed('the run ended too early: set E2E_TOKENS higher')
     wait_for('ready pod of each kind', e2e.all_ready)
+    return 'a commit %.0f s after the loss' % (seen_s[0] - lost_s)
 
   def epoch(self):
     return int(self.shown()['run']['run_epoch'])
@@ -127,14 +144,16 @@ class Mirrored:
     self.mirrored()
     epoch = self.epoch()
     pods = self.island_pods()
+    lost_s = time.monotonic()
     kubectl('delete', 'pvc', 'data-atoll-server-0', '--wait=false')
     kubectl('delete', 'pod', 'atoll-server-0')
     run, = e2e.atoll('server', 'replace', 'atoll-server-0', '--yes')['runs']
-    self.commits()
+    note = self.commits(lost_s)
     if self.epoch() != epoch + 1:
       raise Failed('run_epoch %d, not %d' % (self.epoch(), epoch + 1))
     self.check_islands(pods)
-    return '%(pin_id)s, %(lost_token_count)s tokens lost' % run
+    return '%s: %s, %s tokens lost' % (note, run['pin_id'],
+                                       run['lost_token_count'])
 
   def lost_coordinator(self):
     self.mirrored()
@@ -142,23 +161,24 @@ class Mirrored:
     pods = self.island_pods()
     kubectl('create', 'secret', 'generic', 'log-secret',
             '--from-literal=secret=' + self.secret)
+    lost_s = time.monotonic()
     e2e.scale_coordinator(0)
     kubectl('delete', 'pvc', e2e.CLAIM)
     kubectl('apply', '-f', '-', text=self.helm(
         'template', '--set', 'coordinator.restoreSecret=log-secret',
         '--show-only', 'templates/restore.yaml'))
     status = wait_for('end of the Job', self.job_status)
-    note = kubectl('logs', 'job/atoll-restore').strip()
+    said = kubectl('logs', 'job/atoll-restore').strip()
     if status.get('failed'):
-      raise Failed(note)
+      raise Failed(said)
     kubectl('delete', 'job/atoll-restore', 'networkpolicy/atoll-restore')
     e2e.scale_coordinator(1)
-    wait_for('ready pod of each kind', e2e.all_ready)
-    self.commits()
+    wait_for('answer of the coordinator', self.shown)
+    note = self.commits(lost_s)
     if self.epoch() <= epoch:
       raise Failed('run_epoch %d after %d' % (self.epoch(), epoch))
     self.check_islands(pods)
-    return note
+    return '%s: %s' % (note, ' '.join(said.split()))
 
   def job_status(self):
     """Of the Job that restores the log, once it has ended."""
@@ -176,10 +196,13 @@ class Mirrored:
 
   def lost_namespace(self):
     self.mirrored()
+    lost_s = time.monotonic()
     kubectl('delete', 'namespace', e2e.NAMESPACE, '--timeout=10m')
     e2e.NAMESPACE = OTHER_NAMESPACE
     self.install('--set', 'run.create=false',
                  '--set', 'server.replicas=%d' % OTHER_SERVERS)
+    # Islands are not ready without a run.
+    kubectl('rollout', 'status', 'statefulset/atoll-server', '--timeout=10m')
     self.operator()
     e2e.atoll('run', 'restore', self.mirror, '--run-id', RUN,
               '--server-count', str(OTHER_SERVERS), '--yes')
@@ -187,8 +210,8 @@ class Mirrored:
     servers = {s['placement']['server_id'] for s in shown['servers']}
     if len(servers) != OTHER_SERVERS:
       raise Failed('on the servers %s' % sorted(servers))
-    self.commits()
-    return 'restored to %s' % shown['run']['restored']['pin_id']
+    return '%s: %s' % (self.commits(lost_s),
+                       shown['run']['restored']['pin_id'])
 
   def end(self):
     wait_for('end of the run', lambda: e2e.has_ended(RUN))
@@ -198,7 +221,7 @@ class Mirrored:
 def main():
   mirrored = Mirrored(*sys.argv[1:])
   failed = e2e.run([
-      ('helm install with a mirror', mirrored.install),
+      ('helm install with a mirror', mirrored.first_install),
       ('a checkpoint is in the mirror', mirrored.first_checkpoint),
       ('a server\'s volume is deleted', mirrored.lost_server),
       ('the coordinator\'s volume is deleted', mirrored.lost_coordinator),

@@ -48,7 +48,7 @@ _SIDECAR = {
 BY_URL = {'url': 'https://data.example.org:8443/text/manifest.json',
           'port': 8443, 'authorities': 'data-ca'}
 MIRROR = {'mirror': 's3://models/atoll', 'bandwidth': '20MB/s',
-          'credentials': 'bucket'}
+          'credentials': 'bucket', 'authorities': 'mirror-ca'}
 BUCKET = {'url': 's3://corpus/tokens/manifest.json', 'credentials': 'bucket'}
 
 
@@ -191,7 +191,7 @@ VALUES = {
 GIVEN = {('PersistentVolumeClaim', 'corpus')} | {
     ('Secret', 'own-%s-tls' % name)
     for name in ('coordinator', 'server-0', 'server-1', 'operator', 'gate')
-} | {('ConfigMap', 'data-ca'), ('Secret', 'bucket'),
+} | {('ConfigMap', 'data-ca'), ('ConfigMap', 'mirror-ca'), ('Secret', 'bucket'),
      ('Secret', 'log-secret')}
 
 # {name: (values, a word of the message)}
@@ -295,6 +295,8 @@ REFUSED = {
     'a mirror with other keys than the data': (
         {'checkpoint': dict(MIRROR, credentials='other'), 'data': BUCKET},
         'two Secrets'),
+    'a mirror with other authorities than the data': (
+        {'checkpoint': MIRROR, 'data': BY_URL}, 'two ConfigMaps'),
     'authorities without a URL': (
         {'data': {'authorities': 'data-ca'}}, 'data.authorities'),
     'a run file with another URL': (

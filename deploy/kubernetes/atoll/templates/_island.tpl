@@ -86,6 +86,9 @@ spec:
         {{- end }}
         {{- include "atoll.tlsMounts" .root | nindent 8 }}
         {{- include "atoll.dataMount" .root | nindent 8 }}
+        {{- with .root.Values.data.authorities }}
+        {{- include "atoll.authoritiesMount" . | nindent 8 }}
+        {{- end }}
         {{- if hasPrefix "cuda" ($island.device | default "cpu") }}
         - {name: shm, mountPath: /dev/shm}
         {{- end }}
@@ -100,6 +103,9 @@ spec:
     {{- end }}
     {{- include "atoll.tlsVolume" (dict "secrets" $secrets) | nindent 4 }}
     {{- include "atoll.dataVolume" .root | nindent 4 }}
+    {{- with .root.Values.data.authorities }}
+    {{- include "atoll.authoritiesVolume" . | nindent 4 }}
+    {{- end }}
     {{- if .root.Values.data.url }}
     - name: cache
       emptyDir: {sizeLimit: {{ .root.Values.dataCache.size }}}

@@ -122,23 +122,26 @@ readinessProbe:
 - name: data
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.data.authorities }}
+{{- end }}
+
+{{- define "atoll.dataMount" -}}
+{{- if .Values.data.volume }}
+- {name: data, mountPath: {{ .Values.data.path }}, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{/* A volume of the ConfigMap that is the context. */}}
+{{- define "atoll.authoritiesVolume" -}}
 - name: authorities
   configMap:
     name: {{ . }}
     items:
       - {key: ca.crt, path: ca-certificates.crt}
 {{- end }}
-{{- end }}
 
 {{/* The programs trust what is in this folder. */}}
-{{- define "atoll.dataMount" -}}
-{{- if .Values.data.volume }}
-- {name: data, mountPath: {{ .Values.data.path }}, readOnly: true}
-{{- end }}
-{{- if .Values.data.authorities }}
+{{- define "atoll.authoritiesMount" -}}
 - {name: authorities, mountPath: /etc/ssl/certs, readOnly: true}
-{{- end }}
 {{- end }}
 
 {{/* More fields of a container with the keys of s3://. Islands have none: the
