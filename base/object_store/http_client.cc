@@ -203,7 +203,8 @@ absl::Status ToStatus(CURLcode code, absl::string_view text) {
     case CURLE_SSL_CACERT_BADFILE:
       return absl::FailedPreconditionError(absl::StrCat(
           "the server's certificate is not trusted: ", text,
-          "; if its authority is your own, name it in the CA file"));
+          "; if its authority is your own, add it to the CA file, or to this "
+          "machine's CA certificates (update-ca-certificates)"));
     case CURLE_URL_MALFORMAT:
       return absl::InvalidArgumentError("the URL is malformed");
     case CURLE_OUT_OF_MEMORY:

@@ -215,7 +215,13 @@ class Mirrored:
 
   def end(self):
     wait_for('end of the run', lambda: e2e.has_ended(RUN))
-    return 'sha256 ' + e2e.export(RUN)
+    self.mirrored()
+    exported = e2e.export(RUN)
+    kept = e2e.atoll('checkpoint', 'export', self.mirror, '--output',
+                     '/out/mirror')['parameters_sha256']
+    if kept != exported:
+      raise Failed('the mirror has %s, the run %s' % (kept, exported))
+    return 'sha256 ' + exported
 
 
 def main():
@@ -227,7 +233,7 @@ def main():
       ('the coordinator\'s volume is deleted', mirrored.lost_coordinator),
       ('the namespace is deleted, and another has the run',
        mirrored.lost_namespace),
-      ('the run ends, and its export', mirrored.end),
+      ('the run ends, and its export is the mirror\'s', mirrored.end),
       ('no OOM kill', e2e.no_oom_kill),
   ])
   if failed:
