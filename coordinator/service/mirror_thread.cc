@@ -257,17 +257,18 @@ absl::Status MirrorThread::OwnOne(storage::v1::RunOwner& own) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> store,
                    options_.open(waiting_));
   RETURN_IF_ERROR(CheckOnce(*store));
-  return Own(*store, own);
+  failpoint::Hit("coordinator.run_owner.before");
+  const absl::Status owned = Own(*store, own);
+  failpoint::Hit("coordinator.run_owner.after");
+  return owned;
 }
 
 absl::Status MirrorThread::Own(ObjectStore& store,
                                storage::v1::RunOwner& own) {
   other_epoch_ = 0;
   *own.mutable_create_time() = ToProto(SystemClock().Now());
-  failpoint::Hit("coordinator.run_owner.before");
   ASSIGN_OR_RETURN(const storage::v1::RunOwner owner,
                    mirror::TakeOwnership(store, own));
-  failpoint::Hit("coordinator.run_owner.after");
   if (mirror::IsOwner(owner, own)) {
     own.set_since_run_epoch(owner.since_run_epoch());
     return absl::OkStatus();
