@@ -135,7 +135,7 @@ void MirrorThread::Run(EventLoop& loop) {
         Notify();  // The run's next one.
         continue;
       }
-      // With another owner the core asks for no more.
+      // With another owner the core stops asking.
       if (other_epoch_ == 0) failure = ended;
       if (pace.IsDue(result.message(), SystemClock().Now())) {
         LOG(WARNING) << "run " << work.manifest.run_id() << ": checkpoint "

@@ -1,4 +1,4 @@
-// Replays a store's logs into a core that is to continue from them. Thread-safe.
+// Replays a store's logs into a core that continues from them. Thread-safe.
 
 #pragma once
 
