@@ -54,7 +54,8 @@ absl::Status WriteCluster(ObjectStore& store,
 
 // Removes the objects of a cluster before `newest`, which WriteCluster has just
 // written, but the one before it, and what killed writers left of others. Newer
-// ones stay, and those of a newer format. Returns the number of objects removed. Errors: the store's.
+// ones stay, and those of a newer format. Returns the number of objects removed.
+// Errors: the store's.
 absl::StatusOr<int64_t> CollectClusters(ObjectStore& store,
                                         const ClusterPlace& newest);
 

@@ -65,7 +65,7 @@ absl::Status CheckSame(ObjectStore& store, const std::string& name,
                           "this run's checkpoints; stop one of them"));
 }
 
-// What is at a place of a run.
+// The objects at a place of a run.
 struct FoundPlace {
   bool has_manifest = false;
   std::vector<std::string> parts;

@@ -38,8 +38,8 @@ struct Collected {
 // gives, below the run's own uid; a manifest goes before its parts, so no
 // checkpoint is listed that is not whole.
 //
-// What another cluster wrote, before owner.since_run_epoch, stays, unless a kept
-// checkpoint of a later epoch has the same cut. So does a checkpoint whose
+// Checkpoints of another cluster, before owner.since_run_epoch, stay, unless a
+// kept one of a later epoch has the same cut. So does a checkpoint whose
 // manifest is of a newer format. Requires: TakeOwnership returned `owner`, and it
 // is the caller.
 //

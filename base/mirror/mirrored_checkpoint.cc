@@ -6,10 +6,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/codec/sha256.h"
 #include "base/layout/digest.h"
 #include "base/mirror/mirror_manifest.h"
 #include "base/mirror/part_format.h"
+#include "base/mirror/part_reader.h"
 #include "base/status/annotate.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
@@ -17,16 +17,11 @@
 namespace atl::mirror {
 namespace {
 
-// Copies the part of `bytes`, which is at `offset` of an object, that lies in
-// [begin, begin + size) to `out`.
-void CopyCommon(absl::string_view bytes, int64_t offset, int64_t begin,
-                int64_t size, char* out) {
-  const auto count = static_cast<int64_t>(bytes.size());
-  const int64_t first = std::max(offset, begin);
-  const int64_t end = std::min(offset + count, begin + size);
-  if (first >= end) return;
-  std::memcpy(out + (first - begin), bytes.data() + (first - offset),
-              end - first);
+// Says what to do about a damaged part.
+absl::Status WithAdvice(const absl::Status& status) {
+  if (!absl::IsDataLoss(status)) return status;
+  return absl::DataLossError(
+      absl::StrCat(status.message(), "; use another checkpoint"));
 }
 
 }  // namespace
@@ -85,42 +80,24 @@ absl::Status MirroredCheckpoint::ReadPart(const storage::v1::MirrorPart& part,
                                           std::vector<float>& theta,
                                           int64_t& done,
                                           const OnBytes& on_bytes) const {
-  const PartIdentity identity = GetIdentity(manifest_, part);
-  const std::string name = PartName(identity.place, part.shard(),
-                                    part.fragment(), part.sha256());
-  const auto damaged = [&](absl::string_view what) {
-    return absl::DataLossError(absl::StrCat(
-        store_.GetUrl(name), " ", what, "; use another checkpoint"));
-  };
-  // Before memory is taken: the size is only a claim until then.
-  const absl::StatusOr<ObjectInfo> info = store_.Stat(name);
-  if (absl::IsNotFound(info.status())) return damaged("is missing");
-  RETURN_IF_ERROR(info.status());
-  if (info->size_bytes != part.size_bytes()) {
-    return damaged(absl::StrCat("has ", info->size_bytes, " bytes, not ",
-                                part.size_bytes()));
-  }
-  const std::string expected = PartHeader(layout_, identity);
-  const auto header_bytes = static_cast<int64_t>(expected.size());
-  std::string header(expected.size(), '\0');
-  theta.resize(PartElementCount(layout_, identity));
+  const absl::StatusOr<FoundPart> found = FindPart(store_, manifest_, part);
+  RETURN_IF_ERROR(WithAdvice(found.status()));
+  theta.resize(PartElementCount(layout_, found->identity));
   const auto theta_bytes = static_cast<int64_t>(theta.size() * sizeof(float));
-  codec::Sha256 sha;
   int64_t offset = 0;
-  const ReadRange whole = {0, part.size_bytes(), info->etag};
-  RETURN_IF_ERROR(store_.Read(name, whole, [&](absl::string_view bytes) {
-    sha.Update(bytes);
-    CopyCommon(bytes, offset, 0, header_bytes, header.data());
-    CopyCommon(bytes, offset, header_bytes, theta_bytes,
-               reinterpret_cast<char*>(theta.data()));
-    offset += static_cast<int64_t>(bytes.size());
-    done += static_cast<int64_t>(bytes.size());
-    return on_bytes ? on_bytes(done) : absl::OkStatus();
-  }));
-  if (codec::ToHex(sha.Finish()) != part.sha256()) {
-    return damaged("has another SHA-256 than its manifest says");
-  }
-  if (header != expected) return damaged("has another header than its part");
+  const int64_t before = done;
+  RETURN_IF_ERROR(WithAdvice(mirror::ReadPart(
+      store_, layout_, *found, [&](absl::string_view bytes) {
+        const auto count = static_cast<int64_t>(bytes.size());
+        if (offset < theta_bytes) {
+          std::memcpy(reinterpret_cast<char*>(theta.data()) + offset,
+                      bytes.data(), std::min(count, theta_bytes - offset));
+        }
+        offset += count;
+        done += count;
+        return on_bytes ? on_bytes(done) : absl::OkStatus();
+      })));
+  done = before + part.size_bytes();
   return absl::OkStatus();
 }
 

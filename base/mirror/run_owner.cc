@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<OwnerPlace>> ListPlaces(ObjectStore& store,
 }
 
 // The first run_epoch since which the caller owns the run. `before`: the newest
-// owner before it; null: there is none.
+// owner before it; null: it is the first.
 absl::StatusOr<int64_t> FindSince(ObjectStore& store, const OwnerPlace* before,
                                   const RunOwner& own) {
   // Checkpoints of a mirror without owners are the run's own.

@@ -57,7 +57,8 @@ class RunOwnerTest : public ::testing::Test {
   }
   std::vector<int64_t> Epochs() {
     std::vector<int64_t> epochs;
-    for (const ObjectInfo& info : *store_->List(OwnersPrefix(kRun), 100)) {
+    const auto objects = store_->List(OwnersPrefix(kRun), 100);
+    for (const ObjectInfo& info : *objects) {
       epochs.push_back(ParseOwnerName(info.name)->run_epoch);
     }
     return epochs;

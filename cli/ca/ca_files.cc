@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/io/files.h"
+#include "base/io/new_file.h"
 #include "base/io/posix_file_system.h"
 #include "base/random_id/random_id.h"
 #include "base/status/annotate.h"
@@ -18,15 +19,6 @@ namespace atl::cli {
 namespace {
 
 constexpr int64_t kFileBytesMax = 1 << 20;
-
-absl::Status WriteAll(int fd, absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) return ErrnoToStatus(errno, "write");
-    if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return ::fsync(fd) == 0 ? absl::OkStatus() : ErrnoToStatus(errno, "fsync");
-}
 
 }  // namespace
 
@@ -52,13 +44,9 @@ absl::Status WriteFileIn(const std::string& directory, absl::string_view name,
       absl::EndsWith(name, ".service") ||  // A proxy's password may be in it.
       absl::EndsWith(name, ".consent");
   const mode_t mode = is_secret ? 0600 : 0644;
-  const int fd =
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-  if (fd < 0) return ErrnoToStatus(errno, temporary);
-  absl::Status status = Annotate(WriteAll(fd, text), temporary);
-  ::close(fd);
+  RETURN_IF_ERROR(WriteNewFile(temporary, text, mode));
   FileSystem& fs = PosixFileSystem();
-  if (status.ok()) status = fs.Rename(temporary, path);
+  const absl::Status status = fs.Rename(temporary, path);
   if (status.ok()) return fs.SyncDirectory(directory);
   ::unlink(temporary.c_str());
   return status;

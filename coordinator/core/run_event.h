@@ -122,7 +122,7 @@ struct MirrorEnded {
   int64_t commit_seq = 0;
   std::string error;  // Why it failed; empty: the checkpoint is whole.
   // With `error`: the run_epoch of another owner of the run's checkpoints there,
-  // at least `run_epoch`; 0: there is none.
+  // at least `run_epoch`; 0: no other one.
   int64_t owner_epoch = 0;
 };
 

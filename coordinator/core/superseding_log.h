@@ -44,7 +44,7 @@ struct SupersedingLog {
   // All that the cluster object has besides runs, the start, and the runs. A
   // Coordinator can recover from it.
   Batch batch;
-  // What the mirror must have before the log exists: the next restore from it
+  // The mirror must have it before the log exists: the next restore from there
   // then jumps above this log's numbers. Without create_time.
   storage::v1::ClusterObject claim;
 };

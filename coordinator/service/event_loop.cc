@@ -16,6 +16,7 @@
 #include "base/status/status_macros.h"
 #include "coordinator/core/outputs/run_events.h"
 #include "coordinator/metrics/run_metrics.h"
+#include "coordinator/service/replay_logs.h"
 
 namespace atl::coordinator {
 namespace {
@@ -28,7 +29,6 @@ constexpr absl::Duration kLookPeriod = absl::Milliseconds(100);
 constexpr absl::Duration kPauseMax = absl::Milliseconds(250);
 // A shorter stall is not logged.
 constexpr absl::Duration kLoggedStallMin = absl::Seconds(1);
-constexpr int64_t kReplayPage = 1024;
 // Callers of a stream that has no room ask again after this time.
 constexpr absl::Duration kStreamRetry = absl::Seconds(5);
 // A batch ends at the first of these: its answers are kept until its end.
@@ -216,48 +216,10 @@ void EventLoop::PostEvent(Event event) {
   event.answer(refusal);
 }
 
-absl::Status EventLoop::ReplayLog(const std::string& id,
-                                  Coordinator& coordinator, Replayed& replayed) {
-  int64_t revision = 0;
-  absl::StatusOr<std::optional<storage::v1::Snapshot>> snapshot =
-      spec_.store->ReadSnapshot(id);
-  if (absl::IsDataLoss(snapshot.status())) {
-    replayed.damage.Update(snapshot.status());
-    return absl::OkStatus();
-  }
-  RETURN_IF_ERROR(snapshot.status());
-  if (snapshot->has_value()) {
-    revision = (*snapshot)->revision();
-    RETURN_IF_ERROR(coordinator.Restore({id, **std::move(snapshot)}));
-    ++replayed.snapshot_count;
-  }
-  int64_t page = kReplayPage;
-  while (true) {
-    const absl::StatusOr<std::vector<storage::v1::Record>> records =
-        spec_.store->Scan(id, revision, page);
-    if (absl::IsDataLoss(records.status())) {
-      replayed.damage.Update(records.status());
-      if (page == 1) return absl::OkStatus();
-      page = 1;  // Up to the damaged record.
-      continue;
-    }
-    RETURN_IF_ERROR(records.status());
-    if (records->empty()) return absl::OkStatus();
-    for (const storage::v1::Record& record : *records) {
-      RETURN_IF_ERROR(coordinator.Replay({id, record}));
-    }
-    revision = records->back().revision();
-    replayed.record_count += static_cast<int64_t>(records->size());
-  }
-}
-
 absl::Status EventLoop::Recover() {
   auto coordinator = std::make_unique<Coordinator>(spec_.coordinator);
-  ASSIGN_OR_RETURN(const std::vector<std::string> ids, spec_.store->ListLogs());
-  Replayed replayed;
-  for (const std::string& id : ids) {
-    RETURN_IF_ERROR(ReplayLog(id, *coordinator, replayed));
-  }
+  ASSIGN_OR_RETURN(const Replayed replayed,
+                   ReplayLogs(*spec_.store, *coordinator));
   ahead_ = std::max(ahead_, coordinator->newest_time() - spec_.clock->Now());
   if (ahead_ > absl::Minutes(1)) {
     LOG(WARNING) << "the newest record is " << absl::FormatDuration(ahead_)

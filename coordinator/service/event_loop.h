@@ -205,14 +205,6 @@ class EventLoop {
   // Reads the clock where the queue is read, and notes a stall before it.
   void Look();
   // Rebuilds the core from the store and begins a new life.
-  struct Replayed {
-    int64_t snapshot_count = 0;
-    int64_t record_count = 0;
-    absl::Status damage;  // Records that cannot be read back.
-  };
-  // Replays one log, up to the first record that cannot be read back.
-  absl::Status ReplayLog(const std::string& id, Coordinator& coordinator,
-                         Replayed& replayed);
   absl::Status Recover();
   // Recovers if it is time to, and feeds all streams then.
   void TryToRecover();

@@ -1,10 +1,8 @@
 #include "coordinator/service/log_secret.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,9 +11,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/io/files.h"
+#include "base/io/new_file.h"
 #include "base/io/posix_file_system.h"
-#include "base/io/unique_fd.h"
-#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "coordinator/store/log_directory.h"
 #include "coordinator/store/rocksdb_store.h"
@@ -40,15 +37,6 @@ void Take(const storage::v1::CoordinatorStarted& start, LogOwner& owner) {
   if (start.cluster_id().empty()) return;
   owner.cluster_id = start.cluster_id();
   owner.secret = start.log_secret();
-}
-
-absl::Status WriteDurably(int fd, absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) return ErrnoToStatus(errno, "write");
-    if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return ::fsync(fd) == 0 ? absl::OkStatus() : ErrnoToStatus(errno, "fsync");
 }
 
 std::string MarkPath(const std::string& data_dir) {
@@ -102,20 +90,18 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
 
 absl::Status WriteSecretFile(const std::string& path,
                              absl::string_view secret) {
-  const UniqueFd fd(::open(
-      path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!fd.valid() && errno == EEXIST) {
+  const absl::Status written =
+      WriteNewFile(path, absl::StrCat(secret, "\n"), 0600);
+  if (absl::IsAlreadyExists(written)) {
     return absl::AlreadyExistsError(absl::StrCat(
-        path, " exists: give another path for the secret, or remove it"));
+        written.message(),
+        ": give another path for the secret, or remove it"));
   }
-  if (!fd.valid()) return ErrnoToStatus(errno, path);
-  absl::Status status =
-      Annotate(WriteDurably(fd.get(), absl::StrCat(secret, "\n")), path);
-  if (status.ok()) {
-    status = PosixFileSystem().SyncDirectory(ParentDirectory(path));
-  }
-  if (!status.ok()) ::unlink(path.c_str());
-  return status;
+  RETURN_IF_ERROR(written);
+  const absl::Status synced =
+      PosixFileSystem().SyncDirectory(ParentDirectory(path));
+  if (!synced.ok()) ::unlink(path.c_str());
+  return synced;
 }
 
 absl::Status MarkSecretExported(const std::string& data_dir) {

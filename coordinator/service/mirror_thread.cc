@@ -135,7 +135,7 @@ void MirrorThread::Run(EventLoop& loop) {
         Notify();  // The run's next one.
         continue;
       }
-      // With another owner the core asks for no more.
+      // With another owner the core stops asking.
       if (other_epoch_ == 0) failure = ended;
       if (pace.IsDue(result.message(), SystemClock().Now())) {
         LOG(WARNING) << "run " << work.manifest.run_id() << ": checkpoint "
@@ -257,17 +257,18 @@ absl::Status MirrorThread::OwnOne(storage::v1::RunOwner& own) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> store,
                    options_.open(waiting_));
   RETURN_IF_ERROR(CheckOnce(*store));
-  return Own(*store, own);
+  failpoint::Hit("coordinator.run_owner.before");
+  const absl::Status owned = Own(*store, own);
+  failpoint::Hit("coordinator.run_owner.after");
+  return owned;
 }
 
 absl::Status MirrorThread::Own(ObjectStore& store,
                                storage::v1::RunOwner& own) {
   other_epoch_ = 0;
   *own.mutable_create_time() = ToProto(SystemClock().Now());
-  failpoint::Hit("coordinator.run_owner.before");
   ASSIGN_OR_RETURN(const storage::v1::RunOwner owner,
                    mirror::TakeOwnership(store, own));
-  failpoint::Hit("coordinator.run_owner.after");
   if (mirror::IsOwner(owner, own)) {
     own.set_since_run_epoch(owner.since_run_epoch());
     return absl::OkStatus();

@@ -92,7 +92,8 @@ class MirrorThread {
   // The run_epoch of each run, by run_uid, whose owner is known.
   std::map<std::string, int64_t> owned_epochs_;
   std::set<std::string> untaken_;  // Runs that the core was told an error of.
-  int64_t other_epoch_ = 0;        // Of the newest attempt; 0: no other owner.
+  // The other owner's run_epoch in the newest attempt; 0: no other owner.
+  int64_t other_epoch_ = 0;
   storage::v1::ClusterObject written_;  // The newest one; empty: none was.
   bool is_cluster_due_ = false;         // Its content may have changed.
   // The earliest time of the next attempt to write it.

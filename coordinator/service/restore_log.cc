@@ -32,6 +32,7 @@
 #include "coordinator/core/state/mirrored_run.h"
 #include "coordinator/core/superseding_log.h"
 #include "coordinator/service/log_secret.h"
+#include "coordinator/service/replay_logs.h"
 #include "coordinator/store/log_directory.h"
 #include "coordinator/store/rocksdb_store.h"
 
@@ -52,26 +53,8 @@ constexpr int64_t kCountMax = 1000;
 // --- Reading a log -----------------------------------------------------------
 
 absl::Status Replay(const Store& store, Coordinator& coordinator) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> ids, store.ListLogs());
-  for (const std::string& id : ids) {
-    ASSIGN_OR_RETURN(std::optional<storage::v1::Snapshot> snapshot,
-                     store.ReadSnapshot(id));
-    int64_t revision = 0;
-    if (snapshot.has_value()) {
-      revision = snapshot->revision();
-      RETURN_IF_ERROR(coordinator.Restore({id, *std::move(snapshot)}));
-    }
-    while (true) {
-      ASSIGN_OR_RETURN(const std::vector<storage::v1::Record> records,
-                       store.Scan(id, revision, kPage));
-      if (records.empty()) break;
-      for (const storage::v1::Record& record : records) {
-        RETURN_IF_ERROR(coordinator.Replay({id, record}));
-      }
-      revision = records.back().revision();
-    }
-  }
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Replayed replayed, ReplayLogs(store, coordinator));
+  return replayed.damage;
 }
 
 // The log's newest start, if no record of the coordinator follows it.

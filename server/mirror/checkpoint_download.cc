@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/codec/sha256.h"
 #include "base/failpoint/failpoint.h"
 #include "base/layout/digest.h"
 #include "base/layout/exchange.h"
@@ -17,6 +16,7 @@
 #include "base/mirror/mirror_names.h"
 #include "base/mirror/mirrored_checkpoint.h"
 #include "base/mirror/part_format.h"
+#include "base/mirror/part_reader.h"
 #include "base/status/status_macros.h"
 #include "server/store/run_store.h"
 #include "server/store/shard_names.h"
@@ -69,35 +69,20 @@ class VersionWriter {
   Digest128 replica_digest_;
 };
 
-// Checks a part's bytes and gives its blocks to a version.
-class PartReader {
+// Gives the blocks of a part's arrays to a version.
+class BlockReader {
  public:
-  // All must outlive it. `range`: the part's, which is not empty.
-  PartReader(const std::string& header, const ShardRange& range,
-             VersionWriter& version)
-      : header_(header),
-        range_(range),
-        version_(version),
-        block_(range.blocks().begin) {
+  // Both must outlive it. `range`: the part's, which is not empty.
+  BlockReader(const ShardRange& range, VersionWriter& version)
+      : range_(range), version_(version), block_(range.blocks().begin) {
     StartBlock();
   }
 
-  // DATA_LOSS: another header, or more bytes than the arrays have.
+  // DATA_LOSS: more bytes than the arrays have.
   absl::Status Add(absl::string_view bytes) {
-    sha_.Update(bytes);
-    if (header_bytes_ < header_.size()) {
-      const size_t size =
-          std::min(bytes.size(), header_.size() - header_bytes_);
-      if (bytes.substr(0, size) !=
-          absl::string_view(header_).substr(header_bytes_, size)) {
-        return absl::DataLossError("has another header than its part");
-      }
-      header_bytes_ += size;
-      bytes.remove_prefix(size);
-    }
     while (!bytes.empty()) {
       if (is_whole()) {
-        return absl::DataLossError("has more bytes than its arrays");
+        return absl::DataLossError("a part has more bytes than its arrays");
       }
       const size_t block_bytes = elements_.size() * sizeof(float);
       const size_t size = std::min(bytes.size(), block_bytes - filled_bytes_);
@@ -111,7 +96,6 @@ class PartReader {
   }
 
   bool is_whole() const { return array_ == version_.array_count(); }
-  std::string TakeSha256() { return codec::ToHex(sha_.Finish()); }
 
  private:
   void StartBlock() {
@@ -130,11 +114,8 @@ class PartReader {
     return absl::OkStatus();
   }
 
-  const std::string& header_;
   const ShardRange& range_;
   VersionWriter& version_;
-  codec::Sha256 sha_;
-  size_t header_bytes_ = 0;
   int array_ = 0;
   int64_t block_;
   std::vector<float> elements_;  // Those of block_.
@@ -168,72 +149,30 @@ absl::Status CheckSource(const mirror::MirroredCheckpoint& source,
       "another checkpoint"));
 }
 
-absl::Status Damaged(ObjectStore& store, const std::string& name,
-                     absl::string_view what) {
-  return absl::DataLossError(
-      absl::StrCat(store.GetUrl(name), " ", what,
-                   "; restore the run to another checkpoint"));
-}
-
-// A part as the mirror has it.
-struct FoundPart {
-  mirror::PartIdentity identity;
-  std::string name;
-  ObjectInfo info;
-  std::string sha256;
-};
-
-absl::StatusOr<FoundPart> FindPart(ObjectStore& store,
-                                   const storage::v1::MirrorManifest& manifest,
-                                   const storage::v1::MirrorPart& part) {
-  FoundPart found;
-  found.identity = mirror::GetIdentity(manifest, part);
-  found.name = mirror::PartName(found.identity.place, part.shard(),
-                                part.fragment(), part.sha256());
-  found.sha256 = part.sha256();
-  const absl::StatusOr<ObjectInfo> info = store.Stat(found.name);
-  if (absl::IsNotFound(info.status())) {
-    return Damaged(store, found.name, "is missing");
-  }
-  RETURN_IF_ERROR(info.status());
-  if (info->size_bytes != part.size_bytes()) {
-    return Damaged(store, found.name,
-                   absl::StrCat("has ", info->size_bytes, " bytes, not ",
-                                part.size_bytes()));
-  }
-  found.info = *info;
-  return found;
+// Says what to do about a damaged checkpoint.
+absl::Status WithAdvice(const absl::Status& status) {
+  if (!absl::IsDataLoss(status)) return status;
+  return absl::DataLossError(absl::StrCat(
+      status.message(), "; restore the run to another checkpoint"));
 }
 
 // Reads a part whole, and gives its blocks to `version`.
 absl::Status ReadPart(ObjectStore& store, const RunLayout& layout,
-                      const FoundPart& part, const DownloadSpec& spec,
+                      const mirror::FoundPart& part, const DownloadSpec& spec,
                       VersionWriter& version) {
-  const std::string header = mirror::PartHeader(layout, part.identity);
   const ShardRange range(layout, part.identity.fragment, part.identity.shard,
                          part.identity.shard_count);
-  PartReader reader(header, range, version);
-  absl::Status own;  // The reader's error, which is about the object.
-  const absl::Status read = store.Read(
-      part.name, {0, part.info.size_bytes, part.info.etag},
-      [&](absl::string_view bytes) -> absl::Status {
+  BlockReader reader(range, version);
+  RETURN_IF_ERROR(WithAdvice(mirror::ReadPart(
+      store, layout, part, [&](absl::string_view bytes) -> absl::Status {
         if (spec.is_cancelled && spec.is_cancelled()) {
           return absl::CancelledError("the server is stopping");
         }
-        own = reader.Add(bytes);
-        return own;
-      });
-  if (absl::IsDataLoss(own)) return Damaged(store, part.name, own.message());
-  RETURN_IF_ERROR(own);
-  RETURN_IF_ERROR(read);
-  if (!reader.is_whole()) {
-    return Damaged(store, part.name, "ends before its arrays do");
-  }
-  if (reader.TakeSha256() != part.sha256) {
-    return Damaged(store, part.name,
-                   "has another SHA-256 than its manifest says");
-  }
-  return absl::OkStatus();
+        return reader.Add(bytes);
+      })));
+  if (reader.is_whole()) return absl::OkStatus();
+  return WithAdvice(absl::DataLossError(
+      absl::StrCat(store.GetUrl(part.name), " ends before its arrays do")));
 }
 
 // Makes the shard's file of a version, of the parts that have its blocks.
@@ -250,7 +189,7 @@ absl::Status DownloadVersion(ObjectStore& store,
   const ShardRange range(source.layout(), f, spec.record.shard(),
                          spec.record.shard_count());
   // Found before disk space is taken: sizes are only claims until then.
-  std::vector<FoundPart> parts;
+  std::vector<mirror::FoundPart> parts;
   for (const storage::v1::MirrorPart& part : manifest.parts()) {
     if (part.fragment() != f) continue;
     const IndexRange blocks =
@@ -260,20 +199,23 @@ absl::Status DownloadVersion(ObjectStore& store,
         blocks.end <= range.blocks().begin) {
       continue;
     }
-    ASSIGN_OR_RETURN(FoundPart found, FindPart(store, manifest, part));
-    parts.push_back(std::move(found));
+    absl::StatusOr<mirror::FoundPart> found =
+        mirror::FindPart(store, manifest, part);
+    RETURN_IF_ERROR(WithAdvice(found.status()));
+    parts.push_back(*std::move(found));
   }
   const int array_count = manifest.array_names_size();
   ASSIGN_OR_RETURN(const std::unique_ptr<VersionFile> file,
                    VersionFile::Create(spec.fs, absl::StrCat(path, ".tmp"),
                                        range, array_count - 1));
   VersionWriter version(range, array_count, HasReplica(run.spec()), *file);
-  for (const FoundPart& part : parts) {
+  for (const mirror::FoundPart& part : parts) {
     RETURN_IF_ERROR(ReadPart(store, source.layout(), part, spec, version));
   }
   const auto lacks = [&](absl::string_view what) {
-    return Damaged(store, mirror::ManifestName(mirror::GetPlace(manifest)),
-                   what);
+    return WithAdvice(absl::DataLossError(absl::StrCat(
+        store.GetUrl(mirror::ManifestName(mirror::GetPlace(manifest))), " ",
+        what)));
   };
   if (!version.is_whole()) {
     return lacks(absl::StrCat("names no part for blocks of fragment ", f));

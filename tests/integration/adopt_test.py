@@ -175,7 +175,8 @@ class TwoClustersTest(cluster_module.IntegrationTest):
         for member in members:
             member.ready()
         self.play(new, members, 4)
-        wait_mirrored(new, "round-7")
+        wait.until("every checkpoint of the new one is in the mirror", lambda: all(
+            c.pin.HasField("mirror") for c in new.checkpoints().values()))
         mirrored = {c.pin.commit_seq for c in new.checkpoints().values()
                     if c.pin.HasField("mirror")}
         found = mirror.checkpoints(new, whole=False)

@@ -238,6 +238,8 @@ class StrictLostTest(cluster_module.IntegrationTest):
         first = os.path.join(cluster.directory, "first")
         cluster.restart("coordinator")
         cluster.wait_commits(JUMP + 1)
+        # Else it may complete first.
+        cluster.retry(cluster.runs.PauseRun, run_id="run")
         cluster.kill("coordinator")
         os.rename(data_dir(cluster), first)
         told = restore(cluster, older)

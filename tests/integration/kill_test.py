@@ -75,6 +75,7 @@ SPECIAL = {
     "server.mirror_": "mirror",
     "coordinator.mirror_": "mirror",
     "coordinator.cluster_object.": "know",
+    "coordinator.run_owner.": "own",
 }
 
 
@@ -311,6 +312,25 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         wait.until("the mirror knows all", lambda: known() == (2, 3) or None)
         wait.until("the two newest objects stay",
                    lambda: len(mirror.cluster_objects(cluster)) == 2 or None)
+
+    def own(self):
+        cluster = self.cluster
+        mirror.use(cluster)
+        cluster.start_coordinator()
+        cluster.start_servers(2)
+        toy.create(cluster, {"server_count": 2, "checkpoint": {"mirror": True},
+                             "checkpoint_every_round_count": 1})
+
+        def wait_owned():
+            wait.until("the cluster owns the run", lambda: (
+                mirror.owner(cluster)["run_epoch"] == "1" or None))
+
+        wait_owned()
+        cluster.kill("coordinator")
+        mirror.forget_owners(cluster)
+        cluster.restart("coordinator", self.name)
+        self.revive()
+        wait_owned()
 
     def keep(self):
         changes = {"schedule": {"round_count": 2}}

@@ -133,8 +133,7 @@ TEST_F(HistoryTest, KeepsTheRoundsBeforeALogThatTookALostOnesPlace) {
   ASSERT_TRUE(run_->machine().Step(event::Supersede{}, run_->now()).ok());
   run_->Flush();
   ASSERT_EQ(run_->state().commit_seq(), 1'000'000'000);
-  // Of the numbers 102 to 200 and the restore, those before round 192's cut are
-  // still of the past.
+  // The commits from 102 on are the newest 99; the restore is one more number.
   EXPECT_EQ(FirstKeptCommit(run_->state()), 102);
 }
 
