@@ -31,14 +31,15 @@ double ComputeShare(const PlanView& view, const v1::OpenRound& open,
 
 }  // namespace
 
-void Stream::GiveUpSteps(int32_t f) {
+void Stream::GiveUpSteps(int32_t f, int64_t version) {
   const Track& track = tracks_[f];
-  if (track.local_version < 0 || clock_ <= track.since_step) return;
+  if (clock_ <= track.since_step) return;
+  if (track.local_version >= 0) version = track.local_version;
   v1::UnpushedWork& work = unpushed_.emplace_back();
   work.set_fragment(f);
   // After a push the steps are for the version that it makes.
   work.set_version(track.flight.has_value() ? track.flight->anchor_version + 1
-                                            : track.local_version);
+                                            : version);
   work.set_step_count(clock_ - track.since_step);
   work.set_token_count(track.token_count);
 }
@@ -65,7 +66,7 @@ void Stream::GiveUpFlight(const PlanView& view, int32_t f) {
 void Stream::GiveUp(const PlanView& view) {
   for (int32_t f = 0; f < static_cast<int32_t>(tracks_.size()); ++f) {
     GiveUpFlight(view, f);
-    GiveUpSteps(f);
+    GiveUpSteps(f, view.CutVersion(f));
   }
   clock_ = 0;
   rate_offset_ = 0;
@@ -428,7 +429,7 @@ void Stream::OnApplied(const PlanView& view, const Action& action,
   // A contribution that was never saved: later records would miss it.
   if (track.flight.has_value() && !track.flight->saved) OnReset();
   GiveUpFlight(view, action.fragment);
-  if (action.adopt) GiveUpSteps(action.fragment);
+  if (action.adopt) GiveUpSteps(action.fragment, action.version);
   track.local_version = action.version;
   track.flight.reset();
   if (action.adopt) {
@@ -452,7 +453,6 @@ void Stream::OnUnsavable(const Action& action) {
     if (!track.flight.has_value() || track.flight->seq != action.seq) continue;
     const auto f = static_cast<int32_t>(&track - tracks_.data());
     NoteFlight(f);
-    GiveUpSteps(f);
     track.flight.reset();
     track.local_version = -1;
   }
@@ -477,7 +477,6 @@ bool Stream::Settle(const PlanView& view) {
         decided_against = true;
         OnReset();
         track.flight.reset();
-        GiveUpSteps(f);
         track.local_version = -1;
       }
     }

@@ -125,8 +125,9 @@ class Stream {
     double weight = 1;
   };
 
-  // The steps since the previous push are in no contribution.
-  void GiveUpSteps(int32_t f);
+  // The steps since the previous push are in no contribution. `version`: of the
+  // anchor, if the local values are dropped.
+  void GiveUpSteps(int32_t f, int64_t version);
   // Nor is the contribution in flight.
   void NoteFlight(int32_t f);
   // The same, unless the shards have it.

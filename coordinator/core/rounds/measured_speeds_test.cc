@@ -126,7 +126,7 @@ TEST_F(MeasuredSpeedsTest, AFalseClaimChangesNobodysPlan) {
 }
 
 // Rounds of 8 steps at 1 step a second. The last island needs 4 s to push, and
-// no round awaits it, so it is never measured.
+// either a measurement or its report says so.
 TEST_F(MeasuredSpeedsTest, AnIslandIsAskedForTheStepsThatFitBesideItsPush) {
   StartClaiming({1, 1, 1, 1});
   Round({8, 8, 8, 12});
