@@ -198,6 +198,7 @@ TEST_F(CoordinatorTimersTest, AHeartbeatHandsOutNothingOfOtherRuns) {
   ASSERT_TRUE(Join("run1", "i0").ok());
   Advance();
   now_ += absl::Seconds(1);
+  RenewServers();
   ASSERT_TRUE(
       Run("run0").Step(event::Heartbeat{islands_[{"run0", "i0"}]}, now_).ok());
   EXPECT_FALSE(Run("run0").NeedsTick(now_)) << "a heartbeat decides nothing";
