@@ -178,7 +178,7 @@ TEST_F(HeartbeatTest, ARoundDoesNotAwaitAnIslandWithoutAPlanStream) {
   run_->SetStream("i1", true);  // Replaced in time.
   EXPECT_FALSE(run_->machine().observed().members[1].away);
   run_->SetStream("i1", false);
-  EXPECT_EQ(run_->machine().NextTimer() - run_->now() <= kStreamGrace, true);
+  EXPECT_LE(run_->machine().NextTimer() - run_->now(), kStreamGrace);
   run_->Pass(kStreamGrace);
   EXPECT_TRUE(run_->machine().observed().members[1].away);
   EXPECT_TRUE(run_->state().FindMember("i1")->ready()) << "its lease goes on";
