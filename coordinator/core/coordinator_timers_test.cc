@@ -238,7 +238,8 @@ TEST_F(CoordinatorTimersTest, IslandsLearnWhenToCallAgain) {
   Advance();
   ASSERT_EQ(CountIslands(), count);
   response = core_.DescribeLease(Run("run0"));
-  EXPECT_EQ(FromProto(response.next_interval()), absl::Seconds(1) * count / 500);
+  EXPECT_EQ(FromProto(response.next_interval()),
+            absl::Seconds(1) * count / 500);
 
   ASSERT_TRUE(Run("run1").Step(event::Cancel{}, now_).ok());
   Advance();
