@@ -200,9 +200,21 @@ class CoordinatorAnyMessageTest : public testing::Test {
                  now_)
             .IgnoreError();
         return;
-      default:
-        run.Step(event::Heartbeat{who}, now_).status().IgnoreError();
+      case 3:
+        run.Step(event::PlanStream{who, any_.Pick(2) == 0}, now_)
+            .status()
+            .IgnoreError();
+        return;
+      default: {
+        v1::HeartbeatRequest request;
+        request.set_acknowledged_seq(1);
+        request.set_phase(v1::ISLAND_PHASE_DATA);
+        request.set_phase_reason("waits");
+        request.mutable_progress()->set_loss(1);
+        request = Maybe(request);
+        run.Step(event::Heartbeat{who, &request}, now_).status().IgnoreError();
         run.Step(event::Ready{who, commit_seq}, now_).status().IgnoreError();
+      }
     }
   }
 

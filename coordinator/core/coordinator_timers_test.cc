@@ -198,6 +198,7 @@ TEST_F(CoordinatorTimersTest, AHeartbeatHandsOutNothingOfOtherRuns) {
   ASSERT_TRUE(Join("run1", "i0").ok());
   Advance();
   now_ += absl::Seconds(1);
+  RenewServers();
   ASSERT_TRUE(
       Run("run0").Step(event::Heartbeat{islands_[{"run0", "i0"}]}, now_).ok());
   EXPECT_FALSE(Run("run0").NeedsTick(now_)) << "a heartbeat decides nothing";
@@ -237,7 +238,8 @@ TEST_F(CoordinatorTimersTest, IslandsLearnWhenToCallAgain) {
   Advance();
   ASSERT_EQ(CountIslands(), count);
   response = core_.DescribeLease(Run("run0"));
-  EXPECT_EQ(FromProto(response.next_interval()), absl::Seconds(1) * count / 500);
+  EXPECT_EQ(FromProto(response.next_interval()),
+            absl::Seconds(1) * count / 500);
 
   ASSERT_TRUE(Run("run1").Step(event::Cancel{}, now_).ok());
   Advance();

@@ -62,8 +62,9 @@ struct Join {
 };
 // Renews the lease even if the request is refused.
 //
-// INVALID_ARGUMENT: a field is wrong. RESOURCE_EXHAUSTED, TOO_MANY_CALLS: it has
-// progress, and the member reports too often.
+// INVALID_ARGUMENT: a field is wrong.
+// RESOURCE_EXHAUSTED, TOO_MANY_CALLS: it has progress, and the member reports
+// too often.
 struct Heartbeat {
   IslandCredentials island;
   const v1::HeartbeatRequest* request = nullptr;  // Null: only renews.
@@ -160,7 +161,8 @@ struct Tick {};
 using RunEvent =
     std::variant<event::Create, event::Adopt, event::Recovered,
                  event::Supersede, event::Join, event::Heartbeat,
-                 event::PlanStream, event::Ready, event::Progress, event::Leave, event::Pause, event::Resume,
+                 event::PlanStream, event::Ready, event::Progress, event::Leave,
+                 event::Pause, event::Resume,
                  event::Cancel, event::RemoveIsland, event::RevokeToken,
                  event::Export, event::Restore, event::MirrorEnded,
                  event::ShardReported,

@@ -116,7 +116,8 @@ struct ObservedMember {
   // A join sends a plan to every other island. An island that is restarted in
   // a loop of two seconds still gets in. Ten at once.
   TokenBucket joins = {0.5, absl::Seconds(18)};
-  // ReportReady and ReportProgress, 64 at once. An island reports once a second.
+  // ReportReady, ReportProgress and heartbeats with progress, 64 at once. An
+  // island reports once a second.
   TokenBucket reports = {8, absl::Seconds(63) / 8};
 
   // Losses and metrics begin anew.
@@ -205,8 +206,8 @@ class SampleReaders {
 struct Observations {
   std::vector<ObservedShard> shards;           // By shard, once placed.
   std::vector<ObservedMember> members;         // By slot.
-  SlotTimers leases;    // When they end: of present members, and only these.
-  SlotTimers aways;     // When members count as away.
+  SlotTimers leases;  // When they end: of present members, and only these.
+  SlotTimers aways;   // When members count as away.
   std::vector<RoundTimers> timers;             // By fragment.
   std::vector<AskedSlots> asked;               // By fragment.
   std::map<std::string, absl::Time> pin_ends;  // Leases, by pin_id.

@@ -114,7 +114,9 @@ bool RunSimulation::Collect() {
 void RunSimulation::CheckTimers() const {
   const Observations& observed = machine_->observed();
   absl::Time next = absl::InfiniteFuture();
-  for (const auto& [pin_id, end] : observed.pin_ends) next = std::min(next, end);
+  for (const auto& [pin_id, end] : observed.pin_ends) {
+    next = std::min(next, end);
+  }
   int64_t present_count = 0;
   for (const Member& member : state().members()) {
     const int32_t slot = member.record.slot();
