@@ -77,12 +77,12 @@ void AddIslandList(flags::Command& app, Context& context) {
   flags::Command& command =
       app.AddCommand("list", "List the islands of a run, lost ones too");
   command.Footer(
-      "STATE of a READY island is its work at present: WAIT for a round, TRAIN,\n"
-      "UPLOAD, PULL, wait for DATA, PAUSED by its user, NO_TRAINER.\n"
+      "The STATE of a READY island is its work at present: WAIT for a round,\n"
+      "TRAIN, UPLOAD, PULL, wait for DATA, PAUSED by its user, NO_TRAINER.\n"
       "STEPS/S is what the coordinator measures, waits and exchange included.\n"
       "OTHER counts contributions that were not merged. An island that cannot\n"
-      "train, or whose contribution was refused, has a line below. More: atoll\n"
-      "island status.\n"
+      "train, or whose contribution was refused, has a line below.\n"
+      "More: atoll island status.\n"
       "Example:\n  atoll island list laptop");
   auto run_id = std::make_shared<std::string>();
   command.Add("run", *run_id, "Id of the run").Required();
