@@ -234,7 +234,7 @@ class ParameterServer final {
   // This registration has brought a plan, and the newest one was taken.
   bool plan_is_current_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(15);
-  // Of its newest answer; not set: there was none.
+  // The newest answer's; not set before the first answer.
   std::optional<uint64_t> coordinator_features_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

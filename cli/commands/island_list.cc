@@ -80,8 +80,8 @@ void AddIslandList(flags::Command& app, Context& context) {
   flags::Command& command =
       app.AddCommand("list", "List the islands of a run, lost ones too");
   command.Footer(
-      "STATE of a READY island is its work at present: WAIT for a round, TRAIN,\n"
-      "UPLOAD, PULL, wait for DATA, PAUSED by its user, NO_TRAINER.\n"
+      "The STATE of a READY island is its work at present: WAIT for a round,\n"
+      "TRAIN, UPLOAD, PULL, wait for DATA, PAUSED by its user, NO_TRAINER.\n"
       "STEPS/S is what the coordinator measures, waits and exchange included.\n"
       "OTHER counts contributions that were not merged. An island that cannot\n"
       "train, has left, or whose contribution was refused, has a line below.\n"

@@ -34,7 +34,7 @@ TEST(IslandPhaseTest, AWaitTellsOnWhat) {
             v1::ISLAND_PHASE_DATA);
   EXPECT_EQ(FindPhase(wait, {.on_hold = true, .awaits_data = true}),
             v1::ISLAND_PHASE_PAUSED);
-  // A push or a step that is not over yet is what it does.
+  // A push or a step that is not over yet is its work.
   const Action push = MakeAction(ActionKind::kPush, "");
   EXPECT_EQ(FindPhase(push, {.on_hold = true}), v1::ISLAND_PHASE_UPLOAD);
   const Action train = MakeAction(ActionKind::kTrain, "");
