@@ -73,7 +73,7 @@ class EventLoop {
       size_t all = 0;
       size_t a_run = 0;
     };
-    StreamBound island_streams = {6144, 2048};
+    StreamBound island_streams = {12288, 2048};
     StreamBound event_streams = {1024, 256};
     size_t server_streams_max = 4096;
     // Streams of each kind for one island or server. A newer stream ends the
