@@ -56,11 +56,15 @@ struct ServerResources {
 };
 
 struct CoordinatorResources {
-  int64_t own_bytes = 0;  // Measured.
-  int64_t history_bytes = 0;
+  // As coordinator/client/coordinator_cost.h.
+  int64_t own_bytes = 0;
+  int64_t connection_bytes = 0;
+  int64_t member_bytes = 0;
   int64_t disk_bytes = 0;
 
-  int64_t memory_bytes() const { return own_bytes + history_bytes; }
+  int64_t memory_bytes() const {
+    return own_bytes + connection_bytes + member_bytes;
+  }
 };
 
 struct IslandResources {

@@ -27,14 +27,14 @@
 //   rss_mib             the most resident memory while it was measured
 //
 // A line {"case": "probe"} follows each row: the probe's latencies, ratios to
-// them, and what an island that joins and watches takes of the memory before
-// the first round. A case beyond the coordinator's bounds gives a line
-// {"case": "refused"} with the reason.
+// them, the memory of an island that joins and watches before the first round,
+// and the bytes by which the log grows in a round. A case beyond the
+// coordinator's bounds gives a line {"case": "refused"} with the reason.
 //
 // Further cases: control_cases.h, and floods.h, each with every number of
-// --certificates. The last line has the exponents of the cost
-// of a round, and of one message, in the number of islands: the mean over rows
-// that differ in nothing else. Null: there are no two such rows.
+// --certificates. The last line has the exponents of the cost of a round, and
+// of one message, in the number of islands: the mean over rows that differ in
+// nothing else. Null: there are no two such rows.
 
 #include <stdlib.h>
 
@@ -215,6 +215,7 @@ class Benchmark {
     // One round for what the first plans and the filling left to do.
     RETURN_IF_ERROR(load.PlayRounds(1, pace));
     load.BeginMeasuring();
+    const int64_t log_bytes = load.control().LogBytes();
     RETURN_IF_ERROR(load.PlayRounds(flags_.rounds, pace));
     const Measures measures = load.Measure();
 
@@ -247,6 +248,8 @@ class Benchmark {
         .Add("messages", measures.messages)
         .Add("errors", measures.errors)
         .Add("island_kib", load.island_kib())
+        .Add("log_bytes",
+             (load.control().LogBytes() - log_bytes) / flags_.rounds)
         .Add("islands_per_connection",
              options.tls ? 1 : options.islands_per_connection);
     Print(probe);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -31,7 +32,7 @@ constexpr int kRoundCount = 1'000'000;
 int RunCount(const LoadOptions& options) {
   const int least =
       (options.island_count + kRunIslandsMax - 1) / kRunIslandsMax;
-  return std::max(least, options.run_count);
+  return std::min(options.island_count, std::max(least, options.run_count));
 }
 
 }  // namespace
@@ -139,12 +140,13 @@ absl::Status ControlLoad::Start() {
       });
   servers_.front()->SetCommitHandler(
       [this](const std::string& run_id) { TakeCommits(run_id); });
-  const auto run_count = static_cast<int>(run_ids_.size());
-  const int run_size = (options_.island_count + run_count - 1) / run_count;
-  for (int i = 0; i < run_count; ++i) {
-    const int last = options_.island_count - i * run_size;
-    RETURN_IF_ERROR(
-        CreateRun(run_ids_[i], MakeSpec(std::min(run_size, last))));
+  std::vector<int> sizes(run_ids_.size());
+  for (int i = 0; i < options_.island_count; ++i) {
+    ++sizes[IslandFleet::RunOf(i, options_.island_count,
+                               static_cast<int>(sizes.size()))];
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    RETURN_IF_ERROR(CreateRun(run_ids_[i], MakeSpec(sizes[i])));
   }
   islands_ = std::make_unique<IslandFleet>(
       loop_, control_,

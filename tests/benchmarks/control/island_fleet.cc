@@ -59,11 +59,6 @@ IslandFleet::IslandFleet(CallLoop& loop, ControlPlane& control,
   }
 }
 
-int IslandFleet::RunSize() const {
-  const int run_count = static_cast<int>(options_.run_ids.size());
-  return (options_.island_count + run_count - 1) / run_count;
-}
-
 template <typename Request>
 Request IslandFleet::For(int island) const {
   Request request;

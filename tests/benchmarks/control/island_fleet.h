@@ -33,7 +33,7 @@ inline constexpr int kStepWindowCount = 1;
 
 struct FleetOptions {
   std::vector<std::string> run_ids;
-  int island_count = 1;  // In equal parts over the runs, the last ones less.
+  int island_count = 1;  // Shared by the runs: as many in each, or one less.
   // Islands that share a connection; 1 with TLS, where each has a certificate.
   int islands_per_connection = 1;
 };
@@ -64,7 +64,13 @@ class IslandFleet {
   // still take thousands of them in.
   void SetIdle(bool idle);
 
-  int run_of(int island) const { return island / RunSize(); }
+  static int RunOf(int island, int island_count, int run_count) {
+    return static_cast<int>(int64_t{island} * run_count / island_count);
+  }
+  int run_of(int island) const {
+    return RunOf(island, options_.island_count,
+                 static_cast<int>(options_.run_ids.size()));
+  }
   // The contribution of an island to a round of a fragment of its run.
   v1::ContributionInfo MakeContribution(int island,
                                         const v1::OpenRound& round) const;
@@ -110,7 +116,6 @@ class IslandFleet {
     CallLoop::Stream* stream = nullptr;
   };
 
-  int RunSize() const;
   const std::string& RunId(int island) const {
     return options_.run_ids[run_of(island)];
   }
