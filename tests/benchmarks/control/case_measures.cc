@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/time/clock.h"
 #include "base/status/status_macros.h"
@@ -91,8 +92,11 @@ absl::Status MeasureFlood(const CaseOptions& options, ControlLoad& load,
   const Measures flood = load.Measure();
   end_flood();
   AddMeasures(flood, "", row);
-  row.Add("heartbeat_ratio_p99", Quantile(flood.heartbeat_ms, 0.99) /
-                                     Quantile(flood.probe_ms, 0.99))
+  row.Add("heartbeats", static_cast<int64_t>(flood.heartbeat_ms.size()))
+      .Add("heartbeat_ratio_p99",
+           flood.heartbeat_ms.empty() ? std::nan("")
+                                      : Quantile(flood.heartbeat_ms, 0.99) /
+                                            Quantile(flood.probe_ms, 0.99))
       .Add("rss_mib_allowed", kFloodPart * idle.rss_mib + kFloodMib);
   if (idle.round_s.size() > 1) {
     row.Add("idle_other_runs_round_s", MeanOfOthers(idle))

@@ -1,5 +1,6 @@
 #include "tests/benchmarks/control/control_cases.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -174,7 +175,7 @@ absl::StatusOr<Row> RunConnections(const CaseOptions& options) {
   const auto resident = [&] {
     return static_cast<double>(ResidentBytes(load.control().bare_pid())) / 1024;
   };
-  const double before = resident();
+  double before = 0;
   int connected = 0;
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < size.island_count; ++i) {
@@ -190,8 +191,11 @@ absl::StatusOr<Row> RunConnections(const CaseOptions& options) {
                          absl::Now() + kPatience)) {
       return absl::DeadlineExceededError("the bare server does not answer");
     }
+    // The first connection also starts the server's threads.
+    if (i == 0) before = resident();
   }
-  const double bare_kib = (resident() - before) / size.island_count;
+  const double bare_kib =
+      (resident() - before) / std::max(1, size.island_count - 1);
   Row row = BeginRow("connections", size);
   row.Add("island_kib", load.island_kib())
       .Add("bare_kib", bare_kib)
