@@ -19,7 +19,8 @@
 //   island, memory    parameters, gradients, moments (AdamW), anchors,
 //                     transfers, and what codecs, overlap and eager add
 //   island, disk      two local checkpoints
-// Measured on x86-64, for one run: each program's own memory, and the
+// Measured on x86-64, for one run: the coordinator
+// (coordinator/client/coordinator_cost.h), each program's own memory, and the
 // activations' bytes per token and layer (CPU engine, f32).
 
 #pragma once

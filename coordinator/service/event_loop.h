@@ -67,8 +67,8 @@ class EventLoop {
     // Bounds of the queue; calls above them are refused.
     WaitingCalls::Bounds waiting;
     // Streams of a kind, and of these the ones of one run. So no run takes the
-    // streams of others, and all of them together fit into memory: a stream of
-    // a connection with TLS needs up to 123 KiB.
+    // streams of others. With TLS a connection and its stream need up to 152
+    // KiB, and a port takes 8192 connections.
     struct StreamBound {
       size_t all = 0;
       size_t a_run = 0;

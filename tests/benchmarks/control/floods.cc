@@ -156,7 +156,7 @@ absl::StatusOr<Row> RunFlood(const std::string& name,
         log_bytes = load.control().LogBytes();
         flood.Begin();
       },
-      [&] { return flood.count > 0; },
+      [&] { return flood.count > flood.refused_count; },
       [&] {
         flood.End();
         log_bytes = load.control().LogBytes() - log_bytes;
