@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/substitute.h"
 #include "cli/output/table.h"
+#include "coordinator/client/coordinator_cost.h"
 
 namespace atl::cli {
 namespace {
@@ -19,7 +20,6 @@ constexpr int64_t kHugePageBytes = 2 * kMib;
 constexpr int64_t kChunkBytes = kMib;
 
 // Measured: resident memory of a program with a tiny run.
-constexpr int64_t kCoordinatorBytes = 96 * kMib;
 constexpr int64_t kServerBytes = 64 * kMib;
 constexpr int64_t kIslandBytes = 192 * kMib;
 
@@ -101,18 +101,21 @@ ServerResources PlanServer(const ResourceInput& input) {
 }
 
 CoordinatorResources PlanCoordinator(const ResourceInput& input) {
-  const int64_t kept = input.run.history().keep_round_count() > 0
-                           ? input.run.history().keep_round_count()
-                           : 10000;
-  const auto fragment_count =
+  coordinator::CoordinatorLoad load;
+  load.island_count = input.island_count;
+  load.fragment_count =
       static_cast<int64_t>(input.exchange.fragment_elements.size());
-  const int64_t round_bytes = 512 + 320 * int64_t{input.island_count};
+  load.server_count = input.server_count;
+  load.kept_round_count = input.run.history().keep_round_count() > 0
+                              ? input.run.history().keep_round_count()
+                              : 10000;
+  const coordinator::CoordinatorCost cost =
+      coordinator::CostOfCoordinator(load);
   CoordinatorResources coordinator;
-  coordinator.own_bytes = kCoordinatorBytes;
-  // Phases of 256 synchronizations of each island, and its reports.
-  coordinator.history_bytes = int64_t{input.island_count} * kMib / 4;
-  // A compaction keeps the old files until the new ones are written.
-  coordinator.disk_bytes = 512 * kMib + 3 * kept * fragment_count * round_bytes;
+  coordinator.own_bytes = cost.own_bytes;
+  coordinator.connection_bytes = cost.connection_bytes;
+  coordinator.member_bytes = cost.member_bytes;
+  coordinator.disk_bytes = cost.disk_bytes;
   return coordinator;
 }
 
@@ -239,7 +242,8 @@ Json ResourcesData(const ResourceInput& input) {
        {"memory_mib", WithMarginMib(need.coordinator.memory_bytes())},
        {"disk_mib", WithMarginMib(need.coordinator.disk_bytes)},
        {"own_bytes", need.coordinator.own_bytes},
-       {"history_bytes", need.coordinator.history_bytes},
+       {"connection_bytes", need.coordinator.connection_bytes},
+       {"member_bytes", need.coordinator.member_bytes},
        {"disk_bytes", need.coordinator.disk_bytes}});
   items.push_back({{"program", "server"},
                    {"replicas", input.server_count},
@@ -267,8 +271,9 @@ std::string ResourcesText(const ResourceInput& input) {
   table.AddRow(
       {"coordinator", "1", Mib(WithMarginMib(need.coordinator.memory_bytes())),
        Mib(WithMarginMib(need.coordinator.disk_bytes)),
-       absl::StrCat("itself ", Bytes(need.coordinator.own_bytes), ", islands ",
-                    Bytes(need.coordinator.history_bytes))});
+       absl::StrCat("itself ", Bytes(need.coordinator.own_bytes),
+                    ", connections ", Bytes(need.coordinator.connection_bytes),
+                    ", islands ", Bytes(need.coordinator.member_bytes))});
   table.AddRow({"server", absl::StrCat(input.server_count),
                 Mib(ServerMemoryMib(need.server)),
                 Mib(WithMarginMib(need.server.disk_bytes)),

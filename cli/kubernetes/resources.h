@@ -19,7 +19,8 @@
 //   island, memory    parameters, gradients, moments (AdamW), anchors,
 //                     transfers, and what codecs, overlap and eager add
 //   island, disk      two local checkpoints
-// Measured on x86-64, for one run: each program's own memory, and the
+// Measured on x86-64, for one run: the coordinator
+// (coordinator/client/coordinator_cost.h), each program's own memory, and the
 // activations' bytes per token and layer (CPU engine, f32).
 
 #pragma once
@@ -56,11 +57,15 @@ struct ServerResources {
 };
 
 struct CoordinatorResources {
-  int64_t own_bytes = 0;  // Measured.
-  int64_t history_bytes = 0;
+  // As coordinator/client/coordinator_cost.h.
+  int64_t own_bytes = 0;
+  int64_t connection_bytes = 0;
+  int64_t member_bytes = 0;
   int64_t disk_bytes = 0;
 
-  int64_t memory_bytes() const { return own_bytes + history_bytes; }
+  int64_t memory_bytes() const {
+    return own_bytes + connection_bytes + member_bytes;
+  }
 };
 
 struct IslandResources {

@@ -67,13 +67,13 @@ class EventLoop {
     // Bounds of the queue; calls above them are refused.
     WaitingCalls::Bounds waiting;
     // Streams of a kind, and of these the ones of one run. So no run takes the
-    // streams of others, and all of them together fit into memory: a stream of
-    // a connection with TLS needs up to 123 KiB.
+    // streams of others. With TLS a connection and its stream need up to 152
+    // KiB, and a port takes 8192 connections.
     struct StreamBound {
       size_t all = 0;
       size_t a_run = 0;
     };
-    StreamBound island_streams = {6144, 2048};
+    StreamBound island_streams = {12288, 2048};
     StreamBound event_streams = {1024, 256};
     size_t server_streams_max = 4096;
     // Streams of each kind for one island or server. A newer stream ends the

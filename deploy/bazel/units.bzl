@@ -452,7 +452,7 @@ UNITS = {
         "server_wait_test": "//base/rpc:listener //base/sync:mutex //coordinator/client //proto:training_state_service_grpc :server_wait",
     },
     "cli/kubernetes": {
-        "resources": "//cli/output //cli/output:table //proto:run_proto //worker/api:planner @nlohmann_json",
+        "resources": "//cli/output //cli/output:table //coordinator/client:coordinator_cost //proto:run_proto //worker/api:planner @nlohmann_json",
         "resources_test": ":resources @nlohmann_json",
     },
     "cli/mirror": {
@@ -519,6 +519,7 @@ UNITS = {
     "coordinator/client": {
         "client": "//base/rpc:call //base/rpc:channel //base/rpc:retry //base/rpc:wait_notice //base/rpc:watch //base/status //base/sync:mutex //proto:run_proto //proto:training_state_service_grpc //proto:training_state_service_proto @grpc//:grpc++",
         "clients_test": "//base/rpc:call //base/rpc:listener //base/rpc:wait_notice //base/status:refusal //base/time:proto_time //coordinator/client //coordinator/client/testing:fake_island_control_client //coordinator/client/testing:fake_server_control_client //proto:island_service_grpc //proto:run_service_grpc //proto:server_service_grpc //proto:training_state_service_grpc :island_control_client :server_control_client",
+        "coordinator_cost": "",
         "data_url_client": "//base/rpc:channel //base/status //coordinator/client //proto:island_service_grpc",
         "data_url_client_test": "//base/rpc:channel //base/rpc:listener //proto:island_service_grpc :data_url_client",
         "gate_client": "//base/host_port //base/host_port:proxy //base/identity:join_string //base/net:http_proxy //base/net:socket //base/rpc/certificates:public_key //base/rpc/certificates:tls //base/rpc/tls_stream //base/rpc/tls_stream:link_load //base/rpc:server_check //base/status //base/status:refusal //base/time:clock //base/time:proto_time //proto:enrolment_proto",
@@ -970,10 +971,13 @@ UNITS = {
     },
     "tests/benchmarks/control": {
         "call_loop": "//base/rpc:call @grpc//:grpc++ @protobuf",
-        "control_cases": "//base/features //base/status //proto:island_service_grpc //proto:run_service_grpc //proto:training_state_service_proto :control_load :rows @grpc//:grpc++",
+        "case_measures": "//base/status :control_load :rows",
+        "control_cases": "//base/status //proto:island_service_proto //tests/benchmarks:usage :case_measures :rows @grpc//:grpc++",
         "control_load": "//base/status //proto:island_service_grpc //proto:run_proto //proto:run_service_grpc //tests/benchmarks:usage :call_loop :control_plane :island_fleet :shard_servers @grpc//:grpc++",
         "control_plane": "//base/obs:log //base/rpc/certificates:authority //base/rpc/certificates:tls //base/rpc:channel //base/rpc:listener //base/status //proto:island_service_grpc //tests/benchmarks:child_process @grpc//:grpc++",
-        "island_fleet": "//base/features //base/rpc:call //base/status //proto:island_service_grpc //proto:island_service_proto //proto:plan_proto :call_loop :control_plane @grpc//:grpc++",
+        "cost_model_test": "//coordinator/client:coordinator_cost",
+        "floods": "//base/features //base/status //proto:enrolment_service_grpc //proto:island_service_grpc //proto:run_service_grpc //proto:training_state_service_grpc :case_measures :rows @grpc//:grpc++",
+        "island_fleet": "//base/features //base/rpc:call //base/status //base/status:refusal //proto:island_service_grpc //proto:island_service_proto //proto:plan_proto :call_loop :control_plane @grpc//:grpc++",
         "rows": "",
         "rows_test": ":rows",
         "shard_servers": "//base/features //base/status //coordinator/client:plan_parts //proto:plan_proto //proto:server_service_grpc //proto:server_service_proto :call_loop :control_plane @grpc//:grpc++",

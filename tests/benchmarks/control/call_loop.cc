@@ -1,6 +1,7 @@
 #include "tests/benchmarks/control/call_loop.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/proto_buffer_reader.h"
@@ -68,6 +69,40 @@ class CallLoop::ByteStream : public CallLoop::Operation {
   State state_ = State::kStart;
 };
 
+class CallLoop::Connecting : public CallLoop::Operation {
+ public:
+  Connecting(CallLoop& loop, std::shared_ptr<grpc::Channel> channel,
+             absl::Duration timeout, std::function<void(bool)> on_done)
+      : loop_(loop),
+        channel_(std::move(channel)),
+        deadline_(absl::ToChronoTime(absl::Now() + timeout)),
+        on_done_(std::move(on_done)) {}
+
+  void Start() {
+    channel_->NotifyOnStateChange(channel_->GetState(true), deadline_,
+                                  &loop_.queue_, tag());
+  }
+
+  bool Take(bool ok) override {
+    if (!on_done_) return true;
+    const bool connected = channel_->GetState(false) == GRPC_CHANNEL_READY;
+    if (ok && !connected) {
+      Start();
+      return false;
+    }
+    on_done_(connected);
+    return true;
+  }
+
+  void Cancel() override { on_done_ = nullptr; }
+
+ private:
+  CallLoop& loop_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::chrono::system_clock::time_point deadline_;
+  std::function<void(bool)> on_done_;
+};
+
 CallLoop::~CallLoop() {
   for (const auto& [operation, held] : operations_) operation->Cancel();
   void* tag = nullptr;
@@ -113,6 +148,14 @@ CallLoop::Stream* CallLoop::Open(const std::shared_ptr<grpc::Channel>& channel,
       *this, channel, method, request, session, std::move(events)));
   stream.Start();
   return &stream;
+}
+
+void CallLoop::Connect(std::shared_ptr<grpc::Channel> channel,
+                       absl::Duration timeout,
+                       std::function<void(bool connected)> on_done) {
+  Hold(std::make_unique<Connecting>(*this, std::move(channel), timeout,
+                                    std::move(on_done)))
+      .Start();
 }
 
 absl::Status ParseMessage(grpc::ByteBuffer& bytes,

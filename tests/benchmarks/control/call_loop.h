@@ -98,6 +98,10 @@ class CallLoop {
                const google::protobuf::Message& request,
                const std::string& session, StreamEvents events);
 
+  // Connects `channel`. `on_done` gets whether it did within `timeout`.
+  void Connect(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout,
+               std::function<void(bool connected)> on_done);
+
  private:
   template <typename Response>
   struct Unary : Operation {
@@ -120,6 +124,7 @@ class CallLoop {
     std::function<void(const absl::Status&, Response&, absl::Duration)> on_done;
   };
   class ByteStream;
+  class Connecting;
 
   template <typename T>
   T& Hold(std::unique_ptr<T> operation) {

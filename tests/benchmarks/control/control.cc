@@ -14,8 +14,11 @@
 // Each number of islands, fragments and servers gives a row of `round`. Before
 // it --filled-rounds rounds have filled the tables of outcomes: the coordinator
 // keeps 64 of a slot and fragment. A round takes --round-s, or longer if the
-// coordinator needs longer. Islands send a heartbeat every 2 s and a report
-// every 1 s. More than 1000 islands are in several runs.
+// coordinator needs longer. Islands send heartbeats that report, as often as the
+// coordinator asks for; to an older one a heartbeat every 2 s and a report every
+// 1 s. More than 1000 islands are in several runs. Islands share connections in
+// plaintext if there are more than 4000 of them: each connection has two ends on
+// this machine.
 //
 //   round_s             seconds between two rounds, as measured
 //   coordinator_cores   processor seconds of the coordinator a second
@@ -24,16 +27,18 @@
 //   rss_mib             the most resident memory while it was measured
 //
 // A line {"case": "probe"} follows each row: the probe's latencies, ratios to
-// them, and what an island that joins and watches takes of the memory before
-// the first round. A case beyond the coordinator's bounds gives a line
-// {"case": "refused"} with the reason.
+// them, the memory of an island that joins and watches before the first round,
+// and the bytes by which the log grows in a round. A case beyond the
+// coordinator's bounds gives a line {"case": "refused"} with the reason.
 //
-// Further cases: control_cases.h. The last line has the exponents of the cost
-// of a round, and of one message, in the number of islands: the mean over rows
-// that differ in nothing else. Null: there are no two such rows.
+// Further cases: control_cases.h, and floods.h, each with every number of
+// --certificates. The last line has the exponents of the cost of a round, and
+// of one message, in the number of islands: the mean over rows that differ in
+// nothing else. Null: there are no two such rows.
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -42,27 +47,51 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/flags/flags.h"
 #include "base/obs/program.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/status/status_macros.h"
+#include "tests/benchmarks/control/case_measures.h"
 #include "tests/benchmarks/control/control_cases.h"
 #include "tests/benchmarks/control/control_load.h"
 #include "tests/benchmarks/control/control_plane.h"
+#include "tests/benchmarks/control/floods.h"
 #include "tests/benchmarks/control/rows.h"
 
 namespace atl::benchmarks {
 namespace {
 
+// Islands with a connection each; of more, several share one in plaintext.
+constexpr int kConnectionsMax = 4000;
+constexpr int kSharedMin = 50;
+
+using Case = absl::StatusOr<Row> (*)(const CaseOptions& options);
+
 const std::map<std::string, Case>& Cases() {
   static const std::map<std::string, Case> cases = {
-      {"getrun_flood", RunGetRunFlood}, {"watchrun_flood", RunWatchRunFlood},
-      {"join_flood", RunJoinFlood},     {"lost", RunLost},
-      {"rejoin", RunRejoin},            {"flap", RunFlap},
-      {"restart", RunRestart},          {"overload", RunOverload}};
+      {"connections", RunConnections},
+      {"flap", RunFlap},
+      {"lost", RunLost},
+      {"overload", RunOverload},
+      {"rejoin", RunRejoin},
+      {"restart", RunRestart}};
   return cases;
+}
+
+const std::map<std::string, Case>& Floods() {
+  static const std::map<std::string, Case> floods = {
+      {"enrolment_flood", RunEnrolmentFlood},
+      {"five_runs", RunFiveRuns},
+      {"getrun_flood", RunGetRunFlood},
+      {"handshake_flood", RunHandshakeFlood},
+      {"join_flood", RunJoinFlood},
+      {"listislands_flood", RunListIslandsFlood},
+      {"listrounds_flood", RunListRoundsFlood},
+      {"watchrun_flood", RunWatchRunFlood}};
+  return floods;
 }
 
 struct Flags {
@@ -72,6 +101,7 @@ struct Flags {
   std::vector<int> servers = {2, 8};
   std::vector<std::string> tls = {"false", "true"};
   std::vector<std::string> cases;
+  std::vector<int> certificates = {1, 100};
   int rounds = 3;
   int filled_rounds = 64;
   double round_s = 10;
@@ -94,8 +124,12 @@ class Benchmark {
       for (const std::string& tls : flags_.tls) {
         if (name == "round") {
           RunRounds(tls == "true");
+        } else if (Floods().contains(name)) {
+          for (const int certificates : flags_.certificates) {
+            RunCase(name, Floods().at(name), tls == "true", certificates);
+          }
         } else {
-          RunCase(name, tls == "true");
+          RunCase(name, Cases().at(name), tls == "true", 1);
         }
       }
     }
@@ -115,15 +149,17 @@ class Benchmark {
     return absl::StrCat(flags_.directory, "/", ++directory_count_);
   }
 
-  void RunCase(const std::string& name, bool tls) {
+  void RunCase(const std::string& name, Case run, bool tls,
+               int certificates) {
     CaseOptions options;
     options.directory = NextDirectory();
     options.coordinator_binary = flags_.coordinator_binary;
     options.tls = tls;
     options.island_count = flags_.case_islands;
+    options.certificate_count = certificates;
     options.flood = absl::Seconds(flags_.flood_s);
     options.pace = options.flood / 3;
-    const absl::StatusOr<Row> row = Cases().at(name)(options);
+    const absl::StatusOr<Row> row = run(options);
     if (row.ok()) return Print(*row);
     std::cerr << name << ": " << row.status() << "\n";
     has_failed_ = true;
@@ -140,7 +176,10 @@ class Benchmark {
           options.fragment_count = fragments;
           options.server_count = servers;
           options.tls = tls;
-          options.islands_per_connection = flags_.islands_per_connection;
+          options.islands_per_connection =
+              islands > kConnectionsMax
+                  ? std::max(kSharedMin, flags_.islands_per_connection)
+                  : flags_.islands_per_connection;
           options.filled_round_count = flags_.filled_rounds;
           std::cerr << "round: " << islands << " islands, " << fragments
                     << " fragments, " << servers << " servers, "
@@ -176,6 +215,7 @@ class Benchmark {
     // One round for what the first plans and the filling left to do.
     RETURN_IF_ERROR(load.PlayRounds(1, pace));
     load.BeginMeasuring();
+    const int64_t log_bytes = load.control().LogBytes();
     RETURN_IF_ERROR(load.PlayRounds(flags_.rounds, pace));
     const Measures measures = load.Measure();
 
@@ -208,6 +248,8 @@ class Benchmark {
         .Add("messages", measures.messages)
         .Add("errors", measures.errors)
         .Add("island_kib", load.island_kib())
+        .Add("log_bytes",
+             (load.control().LogBytes() - log_bytes) / flags_.rounds)
         .Add("islands_per_connection",
              options.tls ? 1 : options.islands_per_connection);
     Print(probe);
@@ -236,6 +278,7 @@ int Main(int argc, char** argv) {
   flags.directory = temporary != nullptr ? temporary : "/tmp";
   std::vector<std::string> names = {"round"};
   for (const auto& [name, run] : Cases()) names.push_back(name);
+  for (const auto& [name, run] : Floods()) names.push_back(name);
   flags.cases = names;
 
   flags::Command app("control", "What islands cost the coordinator");
@@ -259,6 +302,11 @@ int Main(int argc, char** argv) {
   app.Add("--tls", flags.tls, "Mutual TLS: false, true or both")
       .Split(',')
       .Check(flags::IsMember({"false", "true"}))
+      .ShowDefault();
+  app.Add("--certificates", flags.certificates,
+          "Certificates, or connections, that a flood comes from")
+      .Split(',')
+      .Check(flags::Range(1, 1000))
       .ShowDefault();
   app.Add("--rounds", flags.rounds, "Rounds that are measured")
       .Check(flags::Range(1, 10000))
@@ -288,6 +336,7 @@ int Main(int argc, char** argv) {
   app.Add("--tls-ca", flags.tls_files.ca).Hidden();
   if (const auto code = app.ParseOrEnd(argc, argv)) return *code;
   if (flags.role == "probe") return RunProbe(flags.tls_files);
+  if (flags.role == "bare") return RunBare(flags.tls_files);
 
   RaiseOpenFileLimit();
   std::string directory = flags.directory + "/atoll-control-XXXXXX";

@@ -1,37 +1,14 @@
-// Cases of the benchmark: a fault, or a caller that wants too much. Each case
-// starts a coordinator of its own.
+// Cases of the benchmark: faults, and what a connection takes. Each case starts
+// a coordinator of its own.
 
 #pragma once
 
-#include <string>
-
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
-#include "tests/benchmarks/control/control_load.h"
+#include "tests/benchmarks/control/case_measures.h"
 #include "tests/benchmarks/control/rows.h"
 
 namespace atl::benchmarks {
 
-struct CaseOptions {
-  std::string directory;
-  std::string coordinator_binary;
-  bool tls = false;
-  // Islands; 0: the case's own number.
-  int island_count = 0;
-  // How long a flood lasts, and how long is measured before it.
-  absl::Duration flood = absl::Seconds(15);
-  // One round every so often.
-  absl::Duration pace = absl::Seconds(5);
-};
-
-using Case = absl::StatusOr<Row> (*)(const CaseOptions& options);
-
-// A reader keeps 200 GetRun of a run with 30,000 tensors outstanding.
-absl::StatusOr<Row> RunGetRunFlood(const CaseOptions& options);
-// A caller opens 4096 WatchRun streams.
-absl::StatusOr<Row> RunWatchRunFlood(const CaseOptions& options);
-// One island joins again and again.
-absl::StatusOr<Row> RunJoinFlood(const CaseOptions& options);
 // A server restarts without the newest fifth of its contributions. `seconds`
 // last from then until the round is committed.
 absl::StatusOr<Row> RunLost(const CaseOptions& options);
@@ -47,5 +24,8 @@ absl::StatusOr<Row> RunRestart(const CaseOptions& options);
 // flood. `seconds` last from its end until the 99th percentile of heartbeats is
 // at most twice that from before, within one second.
 absl::StatusOr<Row> RunOverload(const CaseOptions& options);
+// Memory of the coordinator for each island that joins and watches, beside that
+// of a bare gRPC server for a connection with an open stream.
+absl::StatusOr<Row> RunConnections(const CaseOptions& options);
 
 }  // namespace atl::benchmarks

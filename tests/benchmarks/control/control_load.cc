@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -24,12 +25,14 @@ constexpr absl::Duration kWorkTime = absl::Milliseconds(20);
 constexpr double kPushBegin = 0.6;
 constexpr double kPushSpread = 0.2;
 // Data shards for islands that a case adds.
-constexpr int kSpareShards = 8;
+constexpr int kSpareShards = 128;
 // The run does not end during the benchmark.
 constexpr int kRoundCount = 1'000'000;
 
-int RunCount(int island_count) {
-  return (island_count + kRunIslandsMax - 1) / kRunIslandsMax;
+int RunCount(const LoadOptions& options) {
+  const int least =
+      (options.island_count + kRunIslandsMax - 1) / kRunIslandsMax;
+  return std::min(options.island_count, std::max(least, options.run_count));
 }
 
 }  // namespace
@@ -39,9 +42,11 @@ ControlLoad::ControlLoad(const LoadOptions& options)
       control_({.directory = options.directory,
                 .tls = options.tls,
                 .coordinator_binary = options.coordinator_binary}) {
-  for (int i = 0; i < RunCount(options.island_count); ++i) {
+  for (int i = 0; i < RunCount(options); ++i) {
     run_ids_.push_back(absl::StrCat("run-", i));
   }
+  opened_.resize(run_ids_.size());
+  round_s_.resize(run_ids_.size());
 }
 
 v1::RunSpec ControlLoad::MakeSpec(int island_count) const {
@@ -133,12 +138,15 @@ absl::Status ControlLoad::Start() {
       [this](const std::string& run_id, const v1::OpenRound& round) {
         TakeOpen(run_id, round);
       });
-  const auto run_count = static_cast<int>(run_ids_.size());
-  const int run_size = (options_.island_count + run_count - 1) / run_count;
-  for (int i = 0; i < run_count; ++i) {
-    const int last = options_.island_count - i * run_size;
-    RETURN_IF_ERROR(
-        CreateRun(run_ids_[i], MakeSpec(std::min(run_size, last))));
+  servers_.front()->SetCommitHandler(
+      [this](const std::string& run_id) { TakeCommits(run_id); });
+  std::vector<int> sizes(run_ids_.size());
+  for (int i = 0; i < options_.island_count; ++i) {
+    ++sizes[IslandFleet::RunOf(i, options_.island_count,
+                               static_cast<int>(sizes.size()))];
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    RETURN_IF_ERROR(CreateRun(run_ids_[i], MakeSpec(sizes[i])));
   }
   islands_ = std::make_unique<IslandFleet>(
       loop_, control_,
@@ -154,18 +162,39 @@ absl::Status ControlLoad::Start() {
   island_kib_ =
       static_cast<double>(ResidentBytes(control_.coordinator_pid()) - before) /
       1024 / options_.island_count;
-  // The filling is faster without plans.
-  islands_->StopWatching();
+  // The filling is faster without plans. An elastic run does not wait for an
+  // island that follows none.
+  if (!options_.elastic) islands_->StopWatching();
   RETURN_IF_ERROR(
       PlayRounds(options_.filled_round_count, absl::ZeroDuration()));
-  return islands_->Watch(kPatience);
+  if (!options_.elastic) RETURN_IF_ERROR(islands_->Watch(kPatience));
+  islands_->SetIdle(false);
+  return absl::OkStatus();
+}
+
+int ControlLoad::FindRun(const std::string& run_id) const {
+  const auto found = std::find(run_ids_.begin(), run_ids_.end(), run_id);
+  return found == run_ids_.end() ? -1
+                                 : static_cast<int>(found - run_ids_.begin());
+}
+
+void ControlLoad::TakeCommits(const std::string& run_id) {
+  const int run = FindRun(run_id);
+  if (run < 0) return;
+  std::map<int64_t, absl::Time>& opened = opened_[run];
+  const int64_t version = servers_.front()->FindVersion(run_id);
+  while (!opened.empty() && opened.begin()->first < version) {
+    round_s_[run].push_back(
+        absl::ToDoubleSeconds(absl::Now() - opened.begin()->second));
+    opened.erase(opened.begin());
+  }
 }
 
 void ControlLoad::TakeOpen(const std::string& run_id,
                            const v1::OpenRound& round) {
-  const auto found = std::find(run_ids_.begin(), run_ids_.end(), run_id);
-  if (found == run_ids_.end()) return;
-  const auto run = static_cast<int>(found - run_ids_.begin());
+  const int run = FindRun(run_id);
+  if (run < 0) return;
+  opened_[run].emplace(round.version(), absl::Now());
   if (round.version() >= end_version_) {
     waiting_.emplace_back(run, round);
   } else {
@@ -256,6 +285,7 @@ void ControlLoad::BeginMeasuring() {
   islands_->ResetCounts();
   for (const auto& server : servers_) server->ResetCounts();
   probe_ms_.clear();
+  for (auto& seconds : round_s_) seconds.clear();
   rss_bytes_ = ResidentBytes(control_.coordinator_pid());
   coordinator_cpu_ = CpuSeconds({control_.coordinator_pid()});
   generator_cpu_ = CpuSeconds({getpid()});
@@ -275,6 +305,7 @@ Measures ControlLoad::Measure() {
   measures.plan_bytes = counts.plan_bytes;
   measures.messages = counts.answers + counts.errors + counts.plans;
   measures.errors = counts.errors;
+  measures.round_s = round_s_;
   for (const auto& server : servers_) {
     measures.plan_bytes += server->counts().plan_bytes;
     measures.messages += server->counts().plans + server->counts().reports;

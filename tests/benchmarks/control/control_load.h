@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,6 +32,7 @@ struct LoadOptions {
   std::string directory;  // Created, and removed at the end.
   std::string coordinator_binary;
   int island_count = 100;
+  int run_count = 0;  // 0: as few as kRunIslandsMax lets.
   int fragment_count = 1;
   int server_count = 2;
   bool tls = false;
@@ -52,6 +54,9 @@ struct Measures {
   int64_t plan_bytes = 0;  // Of all plans, the servers' too.
   int64_t messages = 0;    // Calls and plans.
   int64_t errors = 0;      // Of islands' calls.
+  // Seconds from a round's OPEN to the last fragment's COMMIT, as the first
+  // server sees them, in each run.
+  std::vector<std::vector<double>> round_s;
   double rss_mib = 0;      // The most of the coordinator.
 };
 
@@ -89,6 +94,8 @@ class ControlLoad {
 
  private:
   void TakeOpen(const std::string& run_id, const v1::OpenRound& round);
+  void TakeCommits(const std::string& run_id);
+  int FindRun(const std::string& run_id) const;  // -1: it is not of the load.
   void PushAll(int run, const v1::OpenRound& round);
   void Probe();
   void WatchMemory();
@@ -115,6 +122,8 @@ class ControlLoad {
   int64_t rss_bytes_ = 0;
   double island_kib_ = 0;
   std::vector<double> probe_ms_;
+  std::vector<std::map<int64_t, absl::Time>> opened_;  // By run, version.
+  std::vector<std::vector<double>> round_s_;           // By run.
 };
 
 }  // namespace atl::benchmarks

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -21,6 +22,9 @@
 #include "base/rpc/channel.h"
 #include "base/rpc/listener.h"
 #include "base/status/status_macros.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 
 namespace atl::benchmarks {
 namespace {
@@ -65,11 +69,40 @@ class EchoService final : public v1::IslandService::CallbackService {
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
+
+  grpc::ServerWriteReactor<v1::WatchPlanResponse>* WatchPlan(
+      grpc::CallbackServerContext* /*context*/,
+      const v1::WatchPlanRequest* /*request*/) override {
+    return new OpenStream();
+  }
+
+ private:
+  // Deletes itself.
+  class OpenStream final
+      : public grpc::ServerWriteReactor<v1::WatchPlanResponse> {
+   public:
+    OpenStream() { StartWrite(&response_); }
+    void OnWriteDone(bool /*ok*/) override {}
+    void OnCancel() override { Finish(grpc::Status::CANCELLED); }
+    void OnDone() override { delete this; }
+
+   private:
+    v1::WatchPlanResponse response_;
+  };
 };
+
+// Serves until the parent closes this process's input.
+void Serve(const std::string& address) {
+  std::cout << address << std::endl;
+  std::string line;
+  while (std::getline(std::cin, line)) {
+  }
+}
 
 }  // namespace
 
 ControlPlane::~ControlPlane() {
+  bare_.reset();
   probe_.reset();
   coordinator_.reset();
   std::error_code ignored;
@@ -103,13 +136,25 @@ absl::Status ControlPlane::Start() {
   address_ = "127.0.0.1:0";
   RETURN_IF_ERROR(Restart());
 
-  std::vector<std::string> probe = {
-      std::filesystem::read_symlink("/proc/self/exe", error).string(),
-      "--role=probe"};
-  ASSIGN_OR_RETURN(const rpc::TlsFiles tls, Issue("coordinator:probe"));
-  AddTls(tls, probe);
-  ASSIGN_OR_RETURN(probe_, ChildProcess::Start(probe));
-  ASSIGN_OR_RETURN(probe_address_, probe_->ReadLine(kPatience));
+  return StartRole("probe", probe_, probe_address_);
+}
+
+absl::Status ControlPlane::StartBare() {
+  return StartRole("bare", bare_, bare_address_);
+}
+
+absl::Status ControlPlane::StartRole(const std::string& role,
+                                     std::unique_ptr<ChildProcess>& process,
+                                     std::string& address) {
+  std::error_code ignored;
+  std::vector<std::string> command = {
+      std::filesystem::read_symlink("/proc/self/exe", ignored).string(),
+      absl::StrCat("--role=", role)};
+  ASSIGN_OR_RETURN(const rpc::TlsFiles tls,
+                   Issue(absl::StrCat("coordinator:", role)));
+  AddTls(tls, command);
+  ASSIGN_OR_RETURN(process, ChildProcess::Start(command));
+  ASSIGN_OR_RETURN(address, process->ReadLine(kPatience));
   return absl::OkStatus();
 }
 
@@ -187,6 +232,11 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ControlPlane::DialProbe() {
   return DialAt(probe_address_, "island:probe");
 }
 
+absl::StatusOr<std::shared_ptr<grpc::Channel>> ControlPlane::DialBare(
+    const std::string& name) {
+  return DialAt(bare_address_, name);
+}
+
 int64_t ControlPlane::LogBytes() const {
   int64_t bytes = 0;
   std::error_code ignored;
@@ -212,10 +262,30 @@ int RunProbe(const rpc::TlsFiles& tls) {
     return 1;
   }
   (*server)->SetServing(true);
-  std::cout << "127.0.0.1:" << (*server)->port() << std::endl;
-  std::string line;
-  while (std::getline(std::cin, line)) {
+  Serve(absl::StrCat("127.0.0.1:", (*server)->port()));
+  return 0;
+}
+
+int RunBare(const rpc::TlsFiles& tls) {
+  EchoService service;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  std::shared_ptr<grpc::ServerCredentials> credentials =
+      grpc::InsecureServerCredentials();
+  if (!tls.empty()) {
+    grpc::SslServerCredentialsOptions options(
+        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+    options.pem_root_certs = ReadFile(tls.ca);
+    options.pem_key_cert_pairs.push_back(
+        {ReadFile(tls.key), ReadFile(tls.cert)});
+    credentials = grpc::SslServerCredentials(options);
   }
+  builder.AddListeningPort("127.0.0.1:0", credentials, &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) return 1;
+  Serve(absl::StrCat("127.0.0.1:", port));
+  server->Shutdown(std::chrono::system_clock::now());
   return 0;
 }
 

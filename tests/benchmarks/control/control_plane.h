@@ -1,5 +1,6 @@
-// The measured coordinator, in a process of its own, and the probe, an idle
-// server of the same gRPC that answers heartbeats.
+// The measured coordinator, in a process of its own; the probe, an idle server
+// of the same gRPC that answers heartbeats; and a bare gRPC server, to compare
+// what a connection takes.
 //
 // With two or more cores the coordinator has the first one, and everything else
 // the second.
@@ -49,6 +50,12 @@ class ControlPlane {
   // "island:island-0"; each owner has one certificate.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Dial(const std::string& name);
   absl::StatusOr<std::shared_ptr<grpc::Channel>> DialProbe();
+  // Starts the bare server.
+  absl::Status StartBare();
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> DialBare(
+      const std::string& name);
+  // Requires: StartBare.
+  pid_t bare_pid() const { return bare_->pid(); }
 
   bool has_coordinator() const { return coordinator_ != nullptr; }
   // Requires: has_coordinator().
@@ -57,6 +64,10 @@ class ControlPlane {
   int64_t LogBytes() const;
 
  private:
+  // Starts this program in a role, and reads the address that it prints.
+  absl::Status StartRole(const std::string& role,
+                         std::unique_ptr<ChildProcess>& process,
+                         std::string& address);
   absl::StatusOr<rpc::TlsFiles> Issue(const std::string& name);
   absl::StatusOr<std::shared_ptr<grpc::Channel>> DialAt(
       const std::string& address, const std::string& name);
@@ -66,11 +77,16 @@ class ControlPlane {
   std::map<std::string, rpc::TlsFiles> issued_;
   std::unique_ptr<ChildProcess> coordinator_;
   std::unique_ptr<ChildProcess> probe_;
+  std::unique_ptr<ChildProcess> bare_;
   std::string address_;
   std::string probe_address_;
+  std::string bare_address_;
 };
 
 // The probe's process: serves, prints its address, and ends with its parent.
 int RunProbe(const rpc::TlsFiles& tls);
+// The same for the bare server: gRPC's own, with mutual TLS or without, and one
+// service. A stream of it gets one message, and stays open.
+int RunBare(const rpc::TlsFiles& tls);
 
 }  // namespace atl::benchmarks

@@ -39,24 +39,49 @@ for probe in probes:
 PYTHON
 
 "$control" --json --tls false --case-islands 8 --flood-s 1 \
-    --cases getrun_flood,watchrun_flood,join_flood,lost,rejoin,flap,restart > "$out"
+    --cases connections,lost,rejoin,flap,restart > "$out"
 /usr/bin/python3 -B - "$out" <<'PYTHON'
 import json
 import sys
 
 with open(sys.argv[1], encoding="utf-8") as file:
     rows = [json.loads(line) for line in file][:-1]
-names = ["getrun_flood", "watchrun_flood", "join_flood", "lost", "rejoin",
-         "flap", "restart"]
+names = ["connections", "lost", "rejoin", "flap", "restart"]
 assert [row["case"] for row in rows] == names, rows
 case = dict(zip(names, rows))
 for row in rows:
-    assert row["islands"] == 8 and row["rss_mib"] > 0, row
-assert case["getrun_flood"]["flood_calls"] > 0, case["getrun_flood"]
-assert case["watchrun_flood"]["flood_events"] > 0, case["watchrun_flood"]
-assert case["join_flood"]["log_bytes"] > 0, case["join_flood"]
+    assert row["islands"] == 8, row
+for name in names[1:]:
+    assert case[name]["rss_mib"] > 0, case[name]
+assert "beside_bare_kib" in case["connections"], case["connections"]
 # A fifth of what three quarters of the islands have pushed.
 assert 0 < case["lost"]["lost"] <= 0.2 * 8 * 24, case["lost"]
 assert case["rejoin"]["island_plans"] >= 8, case["rejoin"]
 assert case["flap"]["joins"] > 0, case["flap"]
+PYTHON
+
+# With certificates, so that limits of one caller hold.
+floods="enrolment,getrun,handshake,join,listislands,listrounds,watchrun"
+cases=five_runs$(echo ",$floods" | sed 's/,\([a-z]*\)/,\1_flood/g')
+"$control" --json --tls true --case-islands 8 --flood-s 1 --certificates 1,3 \
+    --cases "$cases" > "$out"
+/usr/bin/python3 -B - "$out" "$cases" <<'PYTHON'
+import json
+import sys
+
+with open(sys.argv[1], encoding="utf-8") as file:
+    rows = [json.loads(line) for line in file][:-1]
+expected = [(name, count) for name in sys.argv[2].split(",")
+            for count in (1, 3)]
+assert [(r["case"], r["certificates"]) for r in rows] == expected, rows
+for row in rows:
+    assert row["islands"] == 8 and row["tls"], row
+    # A flood may take memory, but only so much.
+    assert 0 < row["rss_mib"] < row["rss_mib_allowed"], row
+    if row["case"] == "watchrun_flood":
+        assert row["flood_events"] > 0, row
+    else:
+        assert row["flood_calls"] > row["flood_refused"], row
+    if row["case"] == "five_runs":
+        assert row["other_runs_round_s"] > 0, row
 PYTHON

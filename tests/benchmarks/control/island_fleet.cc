@@ -9,6 +9,7 @@
 #include "base/features/features.h"
 #include "base/rpc/call.h"
 #include "base/status/annotate.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 
 namespace atl::benchmarks {
@@ -20,12 +21,29 @@ using Stub = v1::IslandService::Stub;
 constexpr absl::Duration kHeartbeatEvery = absl::Seconds(2);
 constexpr absl::Duration kAwayWait = absl::Milliseconds(500);
 constexpr absl::Duration kReportEvery = absl::Seconds(1);
+constexpr absl::Duration kIdleEvery = absl::Seconds(10);
 constexpr absl::Duration kHeartbeatTimeout = absl::Seconds(5);
 constexpr absl::Duration kTimeout = absl::Seconds(10);
 constexpr absl::Duration kWatchWait = absl::Milliseconds(300);
 
-// First joins under way: more TLS handshakes at once would all time out.
 constexpr int kJoinsMax = 64;
+// Plan streams that are opened at once.
+constexpr int kOpensMax = 512;
+
+// The coordinator has no place for a further plan stream.
+bool IsFull(const absl::Status& status) {
+  return HasReason(status, "TOO_MANY_STREAMS");
+}
+
+v1::ReportProgressRequest MakeProgress() {
+  v1::ReportProgressRequest progress;
+  progress.set_step(1);
+  progress.set_token_count(1);
+  progress.set_tokens_per_second(1);
+  progress.set_loss(3);
+  progress.set_loss_step_count(1);
+  return progress;
+}
 
 // An attempt that is made again gets seqs of its own.
 constexpr int64_t kAttemptsMax = 16;
@@ -39,11 +57,6 @@ IslandFleet::IslandFleet(CallLoop& loop, ControlPlane& control,
   for (int i = 0; i < options.island_count; ++i) {
     islands_[i].id = absl::StrCat("island-", i);
   }
-}
-
-int IslandFleet::RunSize() const {
-  const int run_count = static_cast<int>(options_.run_ids.size());
-  return (options_.island_count + run_count - 1) / run_count;
 }
 
 template <typename Request>
@@ -70,18 +83,15 @@ absl::Status IslandFleet::Join(absl::Duration timeout) {
           islands_[i].channel,
           control_.Dial(absl::StrCat("island:", islands_[i].id)));
     }
-    const double part = static_cast<double>(i) / options_.island_count;
-    loop_.At(now + part * kHeartbeatEvery, [this, i] { Heartbeat(i); });
-    loop_.At(now + part * kReportEvery, [this, i] { ReportProgress(i); });
   }
-  while (begun_count_ < std::min(options_.island_count, kJoinsMax)) {
-    JoinNow(begun_count_++);
-  }
+  SetIdle(true);
+  BeginJoins();
   const bool all = loop_.Run(
       [this] {
         return ready_count_ == options_.island_count ||
                absl::IsInvalidArgument(last_error_) ||
-               absl::IsResourceExhausted(last_error_) ||
+               (absl::IsResourceExhausted(last_error_) &&
+                !IsAway(last_error_)) ||
                absl::IsPermissionDenied(last_error_);
       },
       now + timeout);
@@ -97,19 +107,34 @@ absl::Status IslandFleet::Watch(absl::Duration timeout) {
   watches_ = true;
   ForgetPlans();
   last_error_ = absl::OkStatus();
-  for (int i = 0; i < options_.island_count; ++i) OpenStream(i);
-  loop_.Run(
-      [this] {
-        return planned_count_ == options_.island_count ||
-               absl::IsResourceExhausted(last_error_);
-      },
-      absl::Now() + timeout);
+  const absl::Time deadline = absl::Now() + timeout;
+  // In parts: the coordinator refuses calls when too many wait.
+  for (int end = 0; end < options_.island_count && absl::Now() < deadline;) {
+    const int begin = end;
+    end = std::min(options_.island_count, begin + kOpensMax);
+    for (int i = begin; i < end; ++i) OpenStream(i);
+    const bool all = loop_.Run(
+        [this, end] { return planned_count_ >= end || IsFull(last_error_); },
+        deadline);
+    if (!all || IsFull(last_error_)) break;
+  }
   if (planned_count_ == options_.island_count) return absl::OkStatus();
   return Annotate(last_error_.ok()
                       ? absl::DeadlineExceededError("no error, too slow")
                       : last_error_,
                   absl::StrCat("only ", planned_count_, " of ",
                                options_.island_count, " islands have a plan"));
+}
+
+void IslandFleet::SetIdle(bool idle) {
+  is_idle_ = idle;
+  // Ends the rhythm of before: an idle island's next call may be far away.
+  ++rhythm_;
+  for (int i = 0; i < options_.island_count; ++i) {
+    const double part = static_cast<double>(i) / options_.island_count;
+    HeartbeatAfter(i, part * (idle ? kIdleEvery : kHeartbeatEvery));
+    ReportAfter(i, part * kReportEvery);
+  }
 }
 
 void IslandFleet::StopWatching() {
@@ -167,6 +192,13 @@ void IslandFleet::Leave(int index) {
       });
 }
 
+void IslandFleet::BeginJoins() {
+  while (begun_count_ < options_.island_count &&
+         begun_count_ - ready_count_ < joins_max_) {
+    JoinNow(begun_count_++);
+  }
+}
+
 void IslandFleet::JoinNow(int index) {
   Island& island = islands_[index];
   if (island.is_joining) return;
@@ -188,6 +220,7 @@ void IslandFleet::JoinNow(int index) {
         if (status.ok()) return TakeJoined(index, joined);
         last_error_ = status;
         ++counts_.errors;
+        joins_max_ = std::max(1, joins_max_ / 2);
         const int doublings = std::min(island.join_failures++, 4);
         loop_.At(absl::Now() + Jitter(absl::Milliseconds(100) *
                                       (1 << doublings)),
@@ -207,6 +240,7 @@ void IslandFleet::TakeJoined(int index, const v1::JoinResponse& joined) {
   island.slot = joined.slot();
   island.run_epoch = joined.plan().run_epoch();
   island.data_shard = joined.data_shard();
+  TakeFeatures(index, joined.coordinator_features());
   if (island.first_seq == 0) island.first_seq = joined.next_seq();
   if (island.stream != nullptr) island.stream->Cancel();
   island.stream = nullptr;
@@ -229,7 +263,8 @@ void IslandFleet::ReportReady(int index, int64_t commit_seq) {
         if (status.ok()) {
           if (!island.is_ready) {
             ++ready_count_;
-            if (begun_count_ < options_.island_count) JoinNow(begun_count_++);
+            joins_max_ = std::min(kJoinsMax, joins_max_ + 1);
+            BeginJoins();
           }
           island.is_ready = true;
           return;
@@ -259,48 +294,75 @@ void IslandFleet::TakeStatus(int index, int64_t epoch,
   }
 }
 
+void IslandFleet::HeartbeatAfter(int index, absl::Duration wait) {
+  loop_.At(absl::Now() + wait, [this, index, rhythm = rhythm_] {
+    if (rhythm == rhythm_) Heartbeat(index);
+  });
+}
+
+void IslandFleet::ReportAfter(int index, absl::Duration wait) {
+  loop_.At(absl::Now() + wait, [this, index, rhythm = rhythm_] {
+    if (rhythm == rhythm_) ReportProgress(index);
+  });
+}
+
+void IslandFleet::TakeFeatures(int index, uint64_t coordinator_features) {
+  islands_[index].reports_in_heartbeats =
+      (coordinator_features & kReportingHeartbeat) != 0;
+}
+
 void IslandFleet::Heartbeat(int index) {
   Island& island = islands_[index];
-  if (!island.is_member) {
-    loop_.At(absl::Now() + kAwayWait, [this, index] { Heartbeat(index); });
-    return;
+  if (!island.is_member) return HeartbeatAfter(index, kAwayWait);
+  auto request = For<v1::HeartbeatRequest>(index);
+  if (island.reports_in_heartbeats) {
+    request.set_plan_revision(island.plan_revision);
+    request.set_phase(v1::ISLAND_PHASE_TRAIN);
+    if (island.is_ready && !is_idle_) {
+      *request.mutable_progress() = MakeProgress();
+    }
   }
   loop_.Call<Stub, v1::HeartbeatRequest, v1::HeartbeatResponse>(
-      island.channel, &Stub::AsyncHeartbeat, For<v1::HeartbeatRequest>(index),
-      kHeartbeatTimeout, island.session,
-      [this, index, epoch = island.epoch](const absl::Status& status,
-                                          v1::HeartbeatResponse&,
-                                          absl::Duration took) {
+      island.channel, &Stub::AsyncHeartbeat, request, kHeartbeatTimeout,
+      island.session,
+      [this, index, epoch = island.epoch, rhythm = rhythm_,
+       has_progress = request.has_progress()](const absl::Status& status,
+                                              v1::HeartbeatResponse& answer,
+                                              absl::Duration took) {
         counts_.heartbeat_ms.push_back(absl::ToDoubleMilliseconds(took));
         TakeStatus(index, epoch, status);
-        const absl::Duration wait = status.ok() ? kHeartbeatEvery : kAwayWait;
-        loop_.At(absl::Now() + wait / load_,
-                 [this, index] { Heartbeat(index); });
+        absl::Duration wait = kAwayWait;
+        if (status.ok()) {
+          TakeFeatures(index, answer.coordinator_features());
+          counts_.progress += has_progress ? 1 : 0;
+          const absl::Duration next =
+              absl::Seconds(answer.next_interval().seconds()) +
+              absl::Nanoseconds(answer.next_interval().nanos());
+          wait = is_idle_ ? kIdleEvery
+                 : next > absl::ZeroDuration() ? next
+                                               : kHeartbeatEvery;
+        }
+        if (rhythm == rhythm_) HeartbeatAfter(index, wait / load_);
       });
 }
 
 void IslandFleet::ReportProgress(int index) {
   Island& island = islands_[index];
-  if (!island.is_member || !island.is_ready) {
-    loop_.At(absl::Now() + kReportEvery,
-             [this, index] { ReportProgress(index); });
-    return;
+  if (!island.is_member || !island.is_ready || is_idle_ ||
+      island.reports_in_heartbeats) {
+    return ReportAfter(index, kReportEvery);
   }
   auto request = For<v1::ReportProgressRequest>(index);
-  request.set_step(1);
-  request.set_token_count(1);
-  request.set_tokens_per_second(1);
-  request.set_loss(3);
-  request.set_loss_step_count(1);
+  request.MergeFrom(MakeProgress());
   loop_.Call<Stub, v1::ReportProgressRequest, v1::ReportProgressResponse>(
       island.channel, &Stub::AsyncReportProgress, request, kTimeout,
       island.session,
-      [this, index, epoch = island.epoch](const absl::Status& status,
-                                          v1::ReportProgressResponse&,
-                                          absl::Duration) {
+      [this, index, epoch = island.epoch, rhythm = rhythm_](
+          const absl::Status& status, v1::ReportProgressResponse&,
+          absl::Duration) {
         TakeStatus(index, epoch, status);
-        loop_.At(absl::Now() + kReportEvery / load_,
-                 [this, index] { ReportProgress(index); });
+        counts_.progress += status.ok() ? 1 : 0;
+        if (rhythm == rhythm_) ReportAfter(index, kReportEvery / load_);
       });
 }
 
@@ -333,9 +395,11 @@ void IslandFleet::TakePlan(int index, grpc::ByteBuffer& message) {
   Island& island = islands_[index];
   if (!island.has_plan) ++planned_count_;
   island.has_plan = true;
-  if (!on_plan_) return;
+  if (!on_plan_ && !island.reports_in_heartbeats) return;
   v1::WatchPlanResponse response;
-  if (ParseMessage(message, response).ok()) on_plan_(index, response.plan());
+  if (!ParseMessage(message, response).ok()) return;
+  island.plan_revision = response.plan().revision();
+  if (on_plan_) on_plan_(index, response.plan());
 }
 
 }  // namespace atl::benchmarks

@@ -1,6 +1,7 @@
 // Islands as the coordinator sees them: they join, follow their plans, send
-// heartbeats and report progress as often as real islands do. They push
-// nothing; servers report their contributions (shard_servers.h).
+// heartbeats and report progress as often as real islands do: in one call, once
+// the coordinator has told that it takes reports in heartbeats, else in two.
+// They push nothing; servers report their contributions (shard_servers.h).
 //
 // Each island has a connection of its own, unless several share one in
 // plaintext.
@@ -32,7 +33,7 @@ inline constexpr int kStepWindowCount = 1;
 
 struct FleetOptions {
   std::vector<std::string> run_ids;
-  int island_count = 1;  // In equal parts over the runs, the last ones less.
+  int island_count = 1;  // Shared by the runs: as many in each, or one less.
   // Islands that share a connection; 1 with TLS, where each has a certificate.
   int islands_per_connection = 1;
 };
@@ -46,6 +47,7 @@ class IslandFleet {
     int64_t answers = 0;  // Of unary calls, without errors.
     int64_t errors = 0;
     int64_t joins = 0;
+    int64_t progress = 0;   // Reports of progress that were answered.
     std::vector<double> heartbeat_ms;  // Also of those that failed.
   };
 
@@ -57,8 +59,18 @@ class IslandFleet {
   // Opens every island's plan stream, and waits for its first plan.
   absl::Status Watch(absl::Duration timeout);
   void StopWatching();
+  // Idle islands report nothing, and send a heartbeat every 10 s. They are idle
+  // until the first call. So a machine with little time for the benchmark can
+  // still take thousands of them in.
+  void SetIdle(bool idle);
 
-  int run_of(int island) const { return island / RunSize(); }
+  static int RunOf(int island, int island_count, int run_count) {
+    return static_cast<int>(int64_t{island} * run_count / island_count);
+  }
+  int run_of(int island) const {
+    return RunOf(island, options_.island_count,
+                 static_cast<int>(options_.run_ids.size()));
+  }
   // The contribution of an island to a round of a fragment of its run.
   v1::ContributionInfo MakeContribution(int island,
                                         const v1::OpenRound& round) const;
@@ -99,20 +111,26 @@ class IslandFleet {
     int64_t run_epoch = 0;
     int64_t first_seq = 0;  // JoinResponse.next_seq, of the first Join.
     int32_t data_shard = 0;
+    bool reports_in_heartbeats = false;
+    int64_t plan_revision = 0;
     CallLoop::Stream* stream = nullptr;
   };
 
-  int RunSize() const;
   const std::string& RunId(int island) const {
     return options_.run_ids[run_of(island)];
   }
   template <typename Request>
   Request For(int island) const;
+  // Lets islands begin to join, in order, while fewer than `joins_max_` do.
+  void BeginJoins();
   void JoinNow(int island);
   void TakeJoined(int island, const v1::JoinResponse& joined);
   void ReportReady(int island, int64_t commit_seq);
   void Heartbeat(int island);
+  void HeartbeatAfter(int island, absl::Duration wait);
   void ReportProgress(int island);
+  void ReportAfter(int island, absl::Duration wait);
+  void TakeFeatures(int island, uint64_t coordinator_features);
   void OpenStream(int island);
   void TakePlan(int island, grpc::ByteBuffer& message);
   // Counts an answer; joins again if the membership has ended.
@@ -127,8 +145,13 @@ class IslandFleet {
   std::mt19937 random_{1};
   std::function<void(int island, const v1::IslandPlan& plan)> on_plan_;
   double load_ = 1;
+  bool is_idle_ = true;
+  int rhythm_ = 0;  // Calls of SetIdle; heartbeats of earlier ones end.
   bool watches_ = false;
   int begun_count_ = 0;  // Islands that have begun to join.
+  // First joins that may be under way: one more for each that succeeds, half
+  // for one that fails. With too many, all TLS handshakes would time out.
+  int joins_max_ = 8;
   int ready_count_ = 0;
   int planned_count_ = 0;
   Counts counts_;

@@ -71,6 +71,7 @@ void ShardServer::Follow() {
   request.set_server_id(server_id_);
   request.set_incarnation(incarnation_);
   request.set_directory_id(directory_id_);
+  request.set_features(ProgramFeatures());
   joiner_ = {};
   stream_ = loop_.Open(
       channel_, "/atoll.v1.ServerService/WatchServerPlan", request, "",
@@ -112,6 +113,7 @@ void ShardServer::TakeRunPlan(const v1::ServerRunPlan& plan) {
   const auto drop = [&](const v1::ContributionKey& key) {
     shard.stored.erase({key.fragment(), key.slot(), key.seq()});
   };
+  const int64_t applied = shard.applied;
   for (const v1::Commit& commit : plan.commits()) {
     if (commit.commit_seq() <= shard.applied) continue;
     shard.applied = commit.commit_seq();
@@ -142,6 +144,7 @@ void ShardServer::TakeRunPlan(const v1::ServerRunPlan& plan) {
   std::erase_if(shard.prepared, has_ended);
   std::erase_if(shard.merging, has_ended);
   Work(plan.run_id());
+  if (shard.applied > applied && on_commit_) on_commit_(plan.run_id());
   for (const v1::OpenRound& round : plan.open_rounds()) {
     const bool is_new =
         shard.opened.emplace(round.fragment(), round.version(), round.attempt())

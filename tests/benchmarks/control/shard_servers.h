@@ -61,6 +61,11 @@ class ShardServer {
                           handler) {
     on_open_ = std::move(handler);
   }
+  // Called after a plan has changed a version of the run.
+  void SetCommitHandler(
+      std::function<void(const std::string& run_id)> handler) {
+    on_commit_ = std::move(handler);
+  }
   // The smallest version of a fragment of the run; -1: not known.
   int64_t FindVersion(const std::string& run_id) const;
 
@@ -108,6 +113,7 @@ class ShardServer {
   std::shared_ptr<grpc::Channel> channel_;
   std::function<void(const std::string& run_id, const v1::OpenRound& round)>
       on_open_;
+  std::function<void(const std::string& run_id)> on_commit_;
   absl::Duration work_time_;
   int64_t incarnation_ = 1;
   int64_t life_ = 0;  // Registrations; what an older one began is ignored.
