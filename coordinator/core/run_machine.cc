@@ -16,6 +16,7 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
+#include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/data_lease.h"
 #include "coordinator/core/rounds/recalls.h"
@@ -479,10 +480,7 @@ absl::Status RunMachine::Take(const event::Progress& progress,
   Touch(island.island_id);
   const int32_t slot = state_.FindMember(island.island_id)->record.slot();
   ObservedMember& observed = observed_.members[slot];
-  // Plans warn of equal digests.
-  if (observed_.sample_readers.Set(slot, request.index_digest())) {
-    plan_changed_ = true;
-  }
+  SetSamples(slot, request.index_digest());
   observed.loss_sum +=
       request.loss() * static_cast<double>(request.loss_step_count());
   observed.metrics.AddAll(request.metrics(), request.metrics_token_count());
@@ -583,16 +581,20 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
   if (!shard.reported ||
       shard.report.persisted_commit_seq() != report.persisted_commit_seq() ||
       shard.report.refused_size() != report.refused_size()) {
-    plan_changed_ = true;
+    plan_change_.servers = true;
   }
   // An ended run's plan names its leftover contributions in parts.
   if (state_.ended() &&
       shard.report.stored_size() > static_cast<int>(kDroppedMax) &&
       shard.report.stored_size() != report.stored_size()) {
-    plan_changed_ = true;
+    plan_change_.servers = true;
   }
+  const bool had_let_go = HasLetGo(shard);
   shard.reported = true;
   shard.report = report;
+  if (state_.ended() && HasLetGo(shard) != had_let_go) {
+    plan_change_.servers = true;
+  }
   // A report may hold any number.
   shard.acknowledged_commit_seq =
       std::max(shard.acknowledged_commit_seq,
@@ -606,7 +608,8 @@ absl::Status RunMachine::Take(const event::ServerChanged& changed,
                               RunAnswer& answer) {
   for (size_t shard = 0; shard < state_.server_ids().size(); ++shard) {
     if (state_.server_ids()[shard] != changed.server_id) continue;
-    plan_changed_ = true;
+    plan_change_.servers = true;
+    plan_change_.shared = true;
     if (!changed.restarted) continue;
     ObservedShard fresh;
     fresh.had = std::move(observed_.shards[shard].had);
@@ -668,6 +671,15 @@ absl::Status RunMachine::Take(const event::MoveShards& moved,
   return absl::OkStatus();
 }
 
+// Plans warn of equal digests.
+void RunMachine::SetSamples(int32_t slot, const std::string& digest) {
+  std::set<int32_t> warned = observed_.sample_readers.ListSame(slot);
+  if (!observed_.sample_readers.Set(slot, digest)) return;
+  warned.merge(observed_.sample_readers.ListSame(slot));
+  warned.insert(slot);
+  plan_change_.slots.merge(warned);
+}
+
 void RunMachine::Emit(storage::v1::Record record) {
   record.set_revision(state_.revision() + 1);
   *record.mutable_time() = ToProto(now_);
@@ -678,7 +690,12 @@ void RunMachine::Emit(storage::v1::Record record) {
   CHECK_OK(state_.Apply(record));
   ResizeObservations();
   if (record.has_run_state_set()) RestartIdleTime(now_, observed_);
-  plan_changed_ = true;
+  plan_change_.Add(ChangeBy(record));
+  if (record.has_member_set()) {
+    // Warnings name it.
+    plan_change_.slots.merge(
+        observed_.sample_readers.ListSame(record.member_set().slot()));
+  }
   records_.push_back(std::move(record));
 }
 
@@ -693,7 +710,7 @@ void RunMachine::EmitMember(storage::v1::MemberSet member) {
   *record.mutable_member_set() = std::move(member);
   Emit(std::move(record));
   if (!state_.members()[slot].present()) {
-    observed_.sample_readers.Set(slot, "");
+    SetSamples(slot, "");
   }
 }
 
@@ -744,8 +761,8 @@ std::vector<v1::SyncPhases> RunMachine::TakePhases() {
   return std::exchange(phases_, {});
 }
 
-bool RunMachine::TakePlanChanged() {
-  return std::exchange(plan_changed_, false);
+PlanChange RunMachine::TakePlanChange() {
+  return std::exchange(plan_change_, {});
 }
 
 }  // namespace atl::coordinator

@@ -31,6 +31,7 @@
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
+#include "coordinator/core/outputs/plan_change.h"
 #include "coordinator/core/rounds/kept_checkpoints.h"
 #include "coordinator/core/rounds/rounds.h"
 #include "coordinator/core/run_event.h"
@@ -101,7 +102,8 @@ class RunMachine {
   std::vector<std::string> TakeReasons();
   // Phases of synchronizations that islands have reported for the first time.
   std::vector<v1::SyncPhases> TakePhases();
-  bool TakePlanChanged();
+  // What may have changed in plans since the last call.
+  PlanChange TakePlanChange();
   // True if FindMirrorWork may have more than at the last call.
   bool TakeMirrorDue() { return std::exchange(mirror_due_, false); }
   // The newest checkpoint that must be completed in the mirror; nullopt: none,
@@ -237,6 +239,8 @@ class RunMachine {
   // As CheckIsland, and counts the call among the island's reports.
   absl::Status CheckReport(const IslandCredentials& island);
   void Touch(const std::string& island_id);
+  // Notes which samples the island of `slot` reads.
+  void SetSamples(int32_t slot, const std::string& digest);
   void SetNow(absl::Time now) { now_ = std::max(now_, now); }
   void ResizeObservations();
   v1::Pin MakePin(const std::string& pin_id, bool checkpoint) const;
@@ -260,7 +264,7 @@ class RunMachine {
   std::vector<storage::v1::Record> records_;
   std::vector<std::string> reasons_;
   std::vector<v1::SyncPhases> phases_;
-  bool plan_changed_ = false;
+  PlanChange plan_change_;
   bool mirror_due_ = false;
 };
 

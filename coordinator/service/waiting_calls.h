@@ -15,6 +15,11 @@
 
 namespace atl::coordinator {
 
+// Calls of a lower rank are decided first. In plaintext, where callers name
+// themselves, all calls have the operators' rank.
+enum class CallRank { kServer = 0, kIsland = 1, kOperator = 2, kReader = 3 };
+inline constexpr size_t kCallRankCount = 4;
+
 // Where a call comes from.
 struct CallOrigin {
   // "island:attic", one certificate; empty in plaintext and for our own events:
@@ -27,6 +32,7 @@ struct CallOrigin {
   // on the loop's thread before the call is answered.
   std::function<bool()> is_gone;
   bool is_member = false;  // The certificate is an island's or a reader's.
+  CallRank rank = CallRank::kOperator;  // Also of our own events.
 };
 
 class WaitingCalls {
