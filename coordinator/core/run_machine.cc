@@ -585,7 +585,6 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
   }
   // An ended run's plan names its leftover contributions in parts.
   if (state_.ended() &&
-      shard.report.stored_size() > static_cast<int>(kDroppedMax) &&
       shard.report.stored_size() != report.stored_size()) {
     plan_change_.servers = true;
   }

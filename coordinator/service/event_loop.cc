@@ -184,6 +184,7 @@ void EventLoop::Stop() {
     changed_.SignalAll();
   }
   if (thread_.joinable()) thread_.join();
+  reads_.Stop();
 }
 
 void EventLoop::PostEvent(Event event) {
@@ -432,6 +433,7 @@ void EventLoop::PublishEvents(const Effects& effects) {
                absl::StrCat("run ", watch.run_id, " was deleted")));
     return true;
   };
+  std::vector<std::shared_ptr<RunEventWriter>> due;
   log_watches_.remove_if([&](const LogWatch& watch) {
     if (watch.sink->done() || end_if_deleted(watch)) return true;
     const absl::StatusOr<RunMachine*> run = coordinator_->FindRun(watch.run_id);
@@ -443,8 +445,14 @@ void EventLoop::PublishEvents(const Effects& effects) {
     }
     if (!effects.changed_runs.contains(watch.run_id)) return false;
     const RunState& state = (*run)->state();
-    watch.sink->OnDurable(state.revision(), state.ended());
-    return watch.sink->done();
+    if (watch.sink->OnDurable(state.revision(), state.ended())) {
+      due.push_back(watch.sink);
+    }
+    return false;
+  });
+  if (due.empty()) return;
+  reads_.RunOwn([due = std::move(due)] {
+    for (const auto& sink : due) sink->Continue();
   });
 }
 
@@ -552,10 +560,10 @@ void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
         if (!status.ok()) return sink->End(status);
         sink->Begin(FindPages(run_id, tail->run_uid),
                     std::move(tail->island_ids));
-        sink->OnDurable(tail->revision, tail->ended);
-        if (!sink->done()) {
-          log_watches_.push_back({run_id, sink, check, reader});
+        if (sink->OnDurable(tail->revision, tail->ended)) {
+          reads_.RunOwn([sink] { sink->Continue(); });
         }
+        log_watches_.push_back({run_id, sink, check, reader});
       },
       ForStream(std::move(origin), sink));
 }

@@ -40,6 +40,7 @@
 #include "coordinator/metrics/run_metrics.h"
 #include "coordinator/service/call_queue.h"
 #include "coordinator/service/plan_publisher.h"
+#include "coordinator/service/read_pool.h"
 #include "coordinator/service/run_event_writer.h"
 #include "coordinator/service/stream_room.h"
 #include "coordinator/service/waiting_calls.h"
@@ -152,6 +153,8 @@ class EventLoop {
                 CallOrigin origin = {});
 
   const Store& store() const { return *spec_.store; }
+  // Where queries read the store. It stops with the loop.
+  ReadPool& reads() { return reads_; }
 
  private:
   struct Event {
@@ -226,6 +229,7 @@ class EventLoop {
   WaitingCalls waiting_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
+  ReadPool reads_;
   std::thread thread_;
 };
 

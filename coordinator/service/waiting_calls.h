@@ -29,7 +29,7 @@ struct CallOrigin {
   std::string run_id;
   size_t bytes = 0;    // The size of its request.
   // True once its caller no longer waits for the answer. Empty: never. Called
-  // on the loop's thread before the call is answered.
+  // on any thread, before the call is answered.
   std::function<bool()> is_gone;
   bool is_member = false;  // The certificate is an island's or a reader's.
   CallRank rank = CallRank::kOperator;  // Also of our own events.
