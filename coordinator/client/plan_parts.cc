@@ -97,7 +97,7 @@ std::deque<v1::WatchServerPlanResponse> CutPlan(v1::ServerPlan plan,
 }
 
 void MergePlans(v1::ServerPlan skipped, v1::ServerPlan& next) {
-  std::map<std::string, v1::ServerRunPlan*> runs;  // Of `skipped`.
+  std::map<std::string, v1::ServerRunPlan*> runs;  // Those of `skipped`.
   for (v1::ServerRunPlan& run : *skipped.mutable_runs()) {
     runs[run.run_id()] = &run;
   }
@@ -176,8 +176,13 @@ absl::StatusOr<std::optional<v1::ServerPlan>> PlanJoiner::Add(
   }
   ++part_count_;
   if (response.parts_left() > 0) return std::optional<v1::ServerPlan>();
+  // A relay may send an old plan again. Later plans do not refer to it.
+  if (ToPosition(plan_) <= newest_position_) {
+    return std::optional<v1::ServerPlan>();
+  }
   RETURN_IF_ERROR(AddUnchanged());
   newest_ = std::exchange(plan_, {});
+  newest_position_ = ToPosition(newest_);
   return newest_;
 }
 

@@ -11,8 +11,10 @@
 #include <deque>
 #include <optional>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "atoll/v1/server_service.pb.h"
+#include "coordinator/client/plan_position.h"
 
 namespace atl::coordinator {
 
@@ -44,8 +46,9 @@ std::deque<v1::ReportShardsRequest> CutReport(
 // Joins the responses of one stream.
 class PlanJoiner {
  public:
-  // Returns the whole plan if `response` is its last part: runs that have not
-  // changed are those of the plan before, and unchanged_run_ids is empty.
+  // Returns the whole plan if `response` is its last part, and the plan is newer
+  // than those before. Runs that have not changed are those of the plan before,
+  // and unchanged_run_ids is empty.
   //
   // INVALID_ARGUMENT: `response` does not follow the part before it, or the plan
   // names a run as unchanged that the plan before did not have.
@@ -58,6 +61,7 @@ class PlanJoiner {
 
   v1::ServerPlan plan_;     // The parts received so far, joined.
   v1::ServerPlan newest_;   // The newest whole plan.
+  PlanPosition newest_position_;
   int32_t part_count_ = 0;  // Number of these parts.
 };
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
@@ -114,6 +115,8 @@ TEST(PlanPartsTest, ARunThatHasNotChangedIsThatOfThePlanBefore) {
   EXPECT_EQ(joined(Changes(1, {{"a", 1}, {"b", 1}, {"c", 1}})), "a1 b1 c1 ");
   EXPECT_EQ(joined(Changes(2, {{"a", 0}, {"b", 2}, {"c", 0}})), "a1 b2 c1 ");
   EXPECT_EQ(joined(Changes(3, {{"b", 0}, {"d", 3}})), "b2 d3 ");
+  // An old plan that comes again is not what the next one refers to.
+  EXPECT_EQ(joined(Changes(2, {{"a", 0}, {"b", 1}, {"c", 0}})), "none");
   EXPECT_EQ(joined(Changes(4, {{"b", 0}, {"d", 0}})), "b2 d3 ");
   const auto unknown = joiner.Add(CutPlan(Changes(5, {{"a", 0}}))[0]);
   EXPECT_EQ(unknown.status().code(), absl::StatusCode::kInvalidArgument);

@@ -72,10 +72,10 @@ struct Effects {
   std::vector<ReportedPhases> phases;  // For the program's metrics.
   // Runs with new records or other plans, and the deleted ones.
   std::set<std::string> changed_runs;
-  // What may have changed in the plans of runs.
+  // Possible changes in the plans of runs.
   std::map<std::string, PlanChange> plan_changes;
   bool servers_changed = false;  // Send the plans of all servers.
-  int64_t plan_revision = 0;     // Of plans of the state after the batch.
+  int64_t plan_revision = 0;     // Plans of the state after the batch have it.
   // ListMirrorWork may have more, or DescribeForMirror other content.
   bool mirror_due = false;
 };

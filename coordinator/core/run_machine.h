@@ -102,7 +102,7 @@ class RunMachine {
   std::vector<std::string> TakeReasons();
   // Phases of synchronizations that islands have reported for the first time.
   std::vector<v1::SyncPhases> TakePhases();
-  // What may have changed in plans since the last call.
+  // The plans that may have changed since the last call.
   PlanChange TakePlanChange();
   // True if FindMirrorWork may have more than at the last call.
   bool TakeMirrorDue() { return std::exchange(mirror_due_, false); }

@@ -21,7 +21,13 @@ void DropDone(std::list<Stream>& streams) {
   streams.remove_if([](const Stream& stream) { return stream.sink->done(); });
 }
 
-// What all own parts depend on.
+// True if plans went out at `sent`, within the gap before `now`. A clock that was
+// set back holds up none.
+bool IsHeld(absl::Time sent, absl::Time now) {
+  return now >= sent && now < sent + PlanPublisher::kGap;
+}
+
+// Encodes the values that all own parts depend on.
 std::string EncodeRounds(const SharedPart& shared) {
   std::string rounds = shared.rounds.SerializeAsString();
   for (const int32_t slot : shared.evaluators) {
@@ -38,7 +44,8 @@ absl::Status PlanPublisher::Check(const Coordinator& coordinator,
                                   const RunMachine*& run) {
   const auto found = coordinator.runs().find(run_id);
   if (found == coordinator.runs().end()) {
-    RETURN_IF_ERROR(coordinator.CheckWritable());  // The newest log may have it.
+    // The newest log may have it.
+    RETURN_IF_ERROR(coordinator.CheckWritable());
     return Refuse(absl::StatusCode::kNotFound, "NO_SUCH_RUN",
                   absl::StrCat("there is no run ", run_id));
   }
@@ -108,7 +115,7 @@ void PlanPublisher::AddIsland(const Coordinator& coordinator,
     Refresh(coordinator, *machine, run);
   }
   if (run.streams.empty()) run.due = {};
-  // What other streams lack stays due.
+  // A change that other streams lack stays due.
   if (run.due.for_islands()) {
     islands_due_ = true;
     next_send_ = std::min(next_send_, run.sent + kGap);
@@ -246,7 +253,7 @@ void PlanPublisher::SendRun(const Coordinator& coordinator,
 
 void PlanPublisher::Send(const Coordinator& coordinator, absl::Time now) {
   next_send_ = absl::InfiniteFuture();
-  if (now >= next_sweep_) {
+  if (now >= next_sweep_ || next_sweep_ > now + kSweepPeriod) {
     for (auto& [run_id, run] : runs_) DropDone(run.streams);
     DropDone(servers_);
     next_sweep_ = now + kSweepPeriod;
@@ -261,7 +268,7 @@ void PlanPublisher::SendIslands(const Coordinator& coordinator,
   for (auto entry = runs_.begin(); entry != runs_.end();) {
     auto& [run_id, run] = *entry;
     if (!run.streams.empty() && run.due.for_islands()) {
-      if (now < run.sent + kGap &&
+      if (IsHeld(run.sent, now) &&
           !coordinator.runs().at(run_id)->state().ended()) {
         islands_due_ = true;
         next_send_ = std::min(next_send_, run.sent + kGap);
@@ -280,7 +287,7 @@ void PlanPublisher::SendServers(const Coordinator& coordinator,
     if (coordinator.ServerPlanRevision(stream.server_id) <= stream.revision) {
       return false;
     }
-    if (now < stream.sent + kGap) {
+    if (IsHeld(stream.sent, now)) {
       servers_due_ = true;
       next_send_ = std::min(next_send_, stream.sent + kGap);
     } else {

@@ -5,9 +5,10 @@
 // of its own runs; if it has the feature "plans of changed runs", those that
 // have not changed are only named.
 //
-// The first change goes out at once. Changes within kGap of a run's newest plans
-// (of a server's newest plan) go out together at the end of that time. The first
-// plan of a stream, the last plans of a run, and the end of a stream do not wait.
+// The first change goes out at once. Changes within kGap of a run's newest
+// plans (of a server's newest plan) go out together at the end of that time. The
+// first plan of a stream, the last plans of a run, and the end of a stream do
+// not wait.
 //
 // Every call passes the same core, whose state is durable. Thread-compatible.
 
@@ -58,8 +59,8 @@ class PlanPublisher {
                  uint64_t features, std::shared_ptr<ServerSink> sink,
                  absl::Time now);
 
-  // Notes the plans that may have changed. Ends the streams of callers that may
-  // have no more of them.
+  // Notes the plans that may have changed. Ends the streams of callers that are
+  // not members or servers any longer.
   void Note(const Coordinator& coordinator, const Effects& effects);
   // The core was rebuilt: every stream gets a plan.
   void NoteAll(const Coordinator& coordinator);
@@ -75,7 +76,8 @@ class PlanPublisher {
     IslandCredentials island;
     std::shared_ptr<IslandSink> sink;
     int32_t slot = 0;
-    // What it was given last: Run.shared_number, and the digest of its own part.
+    // Its newest plan had this Run.shared_number, and an own part with this
+    // digest.
     int64_t shared_number = 0;
     codec::Sha256Digest own = {};
   };
@@ -94,7 +96,7 @@ class PlanPublisher {
     std::string directory_id;
     bool takes_changes = false;
     std::shared_ptr<ServerSink> sink;
-    int64_t revision = -1;  // Of its newest plan.
+    int64_t revision = -1;  // That of its newest plan.
     absl::Time sent = absl::InfinitePast();
     // The digests of the plans of its runs, by run_id, as it was given them.
     std::map<std::string, codec::Sha256Digest> given;
@@ -112,8 +114,8 @@ class PlanPublisher {
   // before.
   static void Offer(const Coordinator& coordinator, const RunMachine& machine,
                     const Run& run, IslandStream& stream, bool is_first);
-  // Ends the streams of `run` that `change` concerns and that may have no more
-  // plans.
+  // Ends the streams of `run` that `change` concerns, and whose callers are not
+  // members any longer.
   static void EndInvalid(const Coordinator& coordinator,
                          const std::string& run_id, const PlanChange& change,
                          Run& run);

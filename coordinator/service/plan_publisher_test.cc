@@ -175,7 +175,8 @@ class PlanPublisherTest : public testing::Test {
       report.set_run_epoch(run.run_epoch());
       report.set_shard(run.shard());
       report.set_initialized(true);
-      for (size_t f = 0; f < Run(run.run_id()).state().fragments().size(); ++f) {
+      const RunState& state = Run(run.run_id()).state();
+      for (size_t f = 0; f < state.fragments().size(); ++f) {
         report.add_version0_digests();
       }
       int64_t& persisted = persisted_[{server, run.run_uid()}];
@@ -290,7 +291,9 @@ class PlanPublisherTest : public testing::Test {
     }
     switch (Pick(8)) {
       case 0:
-        run.Step(event::Progress{island, progress}, now_).status().IgnoreError();
+        run.Step(event::Progress{island, progress}, now_)
+            .status()
+            .IgnoreError();
         return;
       case 1:
         if (Pick(8) != 0) return;
@@ -468,7 +471,8 @@ TEST_F(PlanPublisherTest, AnIslandGetsAPlanOnlyForWhatConcernsIt) {
               progress.set_loss_step_count(1);
               const IslandCredentials& island = islands_[{"one", "i1"}];
               RunMachine& run = Run("one");
-              EXPECT_TRUE(run.Step(event::Progress{island, progress}, now_).ok());
+              const event::Progress told = {island, progress};
+              EXPECT_TRUE(run.Step(told, now_).ok());
               EXPECT_TRUE(run.Step(event::Heartbeat{island}, now_).ok());
             }),
             0);

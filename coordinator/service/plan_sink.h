@@ -26,7 +26,7 @@ class PlanSink {
 // they are one WatchPlanResponse.
 struct EncodedIslandPlan {
   std::string head;
-  std::shared_ptr<const std::string> shared;  // Of all islands of the run.
+  std::shared_ptr<const std::string> shared;  // The same for the run's islands.
   std::string own;
 };
 

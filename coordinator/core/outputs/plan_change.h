@@ -1,4 +1,4 @@
-// What may have changed in a run's plans since they were last built.
+// Says which plans of a run may have changed since they were last built.
 //
 // Plain values. Pure. Thread-compatible.
 
@@ -14,7 +14,7 @@ namespace atl::coordinator {
 struct PlanChange {
   bool log = false;        // The run's log has new records.
   bool servers = false;    // The plans of the run's servers.
-  bool shared = false;     // What the plans of all islands share.
+  bool shared = false;     // The part that all islands' plans share.
   bool all_slots = false;  // The own part of every island's plan.
   std::set<int32_t> slots;  // The own parts of these islands.
 
@@ -30,7 +30,7 @@ struct PlanChange {
 // Everything, as after a record of an unknown kind.
 PlanChange ChangeOfAll();
 
-// What `record` of a run may have changed.
+// The plans that `record` of a run may have changed.
 PlanChange ChangeBy(const storage::v1::Record& record);
 
 }  // namespace atl::coordinator
