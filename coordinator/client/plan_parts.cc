@@ -1,9 +1,12 @@
 #include "coordinator/client/plan_parts.h"
 
+#include <map>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
 #include "coordinator/client/plan_position.h"
 
 namespace atl::coordinator {
@@ -85,11 +88,29 @@ std::deque<v1::WatchServerPlanResponse> CutPlan(v1::ServerPlan plan,
   v1::ServerPlan& first = *parts.front().mutable_plan();
   if (plan.has_log()) *first.mutable_log() = plan.log();
   first.mutable_deleted_runs()->Swap(plan.mutable_deleted_runs());
+  first.mutable_unchanged_run_ids()->Swap(plan.mutable_unchanged_run_ids());
   for (size_t i = 0; i < parts.size(); ++i) {
     parts[i].set_part(static_cast<int32_t>(i));
     parts[i].set_parts_left(static_cast<int32_t>(parts.size() - 1 - i));
   }
   return parts;
+}
+
+void MergePlans(v1::ServerPlan skipped, v1::ServerPlan& next) {
+  std::map<std::string, v1::ServerRunPlan*> runs;  // Those of `skipped`.
+  for (v1::ServerRunPlan& run : *skipped.mutable_runs()) {
+    runs[run.run_id()] = &run;
+  }
+  google::protobuf::RepeatedPtrField<std::string> unchanged;
+  unchanged.Swap(next.mutable_unchanged_run_ids());
+  for (std::string& id : unchanged) {
+    const auto run = runs.find(id);
+    if (run == runs.end()) {
+      next.add_unchanged_run_ids(std::move(id));
+    } else {
+      *next.add_runs() = std::move(*run->second);
+    }
+  }
 }
 
 std::deque<v1::ReportShardsRequest> CutReport(v1::ReportShardsRequest report,
@@ -111,6 +132,31 @@ std::deque<v1::ReportShardsRequest> CutReport(v1::ReportShardsRequest report,
   return parts;
 }
 
+absl::Status PlanJoiner::AddUnchanged() {
+  if (plan_.unchanged_run_ids().empty()) return absl::OkStatus();
+  std::map<std::string, v1::ServerRunPlan> runs;  // As a whole plan has them.
+  for (v1::ServerRunPlan& run : *plan_.mutable_runs()) {
+    runs[run.run_id()] = std::move(run);
+  }
+  std::map<std::string, v1::ServerRunPlan*> before;
+  for (v1::ServerRunPlan& run : *newest_.mutable_runs()) {
+    before[run.run_id()] = &run;
+  }
+  for (const std::string& id : plan_.unchanged_run_ids()) {
+    const auto run = before.find(id);
+    if (run == before.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("plan ", plan_.revision(), " names run ", id,
+                       " as unchanged, and the plan before did not have it"));
+    }
+    runs[id] = *run->second;
+  }
+  plan_.clear_runs();
+  for (auto& [id, run] : runs) *plan_.add_runs() = std::move(run);
+  plan_.clear_unchanged_run_ids();
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::optional<v1::ServerPlan>> PlanJoiner::Add(
     v1::WatchServerPlanResponse response) {
   v1::ServerPlan& came = *response.mutable_plan();
@@ -130,7 +176,14 @@ absl::StatusOr<std::optional<v1::ServerPlan>> PlanJoiner::Add(
   }
   ++part_count_;
   if (response.parts_left() > 0) return std::optional<v1::ServerPlan>();
-  return std::exchange(plan_, {});
+  // A relay may send an old plan again. Later plans do not refer to it.
+  if (ToPosition(plan_) <= newest_position_) {
+    return std::optional<v1::ServerPlan>();
+  }
+  RETURN_IF_ERROR(AddUnchanged());
+  newest_ = std::exchange(plan_, {});
+  newest_position_ = ToPosition(newest_);
+  return newest_;
 }
 
 }  // namespace atl::coordinator

@@ -11,8 +11,10 @@
 #include <deque>
 #include <optional>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "atoll/v1/server_service.pb.h"
+#include "coordinator/client/plan_position.h"
 
 namespace atl::coordinator {
 
@@ -31,6 +33,11 @@ inline constexpr int32_t kPlanPartsMax = 1024;
 std::deque<v1::WatchServerPlanResponse> CutPlan(
     v1::ServerPlan plan, size_t part_bytes_max = kPartBytesMax);
 
+// Adds the runs that only `skipped` has to `next`, the plan after it, which
+// names them as unchanged. The result is the change since the plan before
+// `skipped`.
+void MergePlans(v1::ServerPlan skipped, v1::ServerPlan& next);
+
 // Splits a report; all parts have its report_seq. Also splits the report of a
 // shard above kWholeShardBytesMax; coordinator/core/report_joiner joins it.
 std::deque<v1::ReportShardsRequest> CutReport(
@@ -39,14 +46,22 @@ std::deque<v1::ReportShardsRequest> CutReport(
 // Joins the responses of one stream.
 class PlanJoiner {
  public:
-  // Returns the plan if `response` is its last part.
+  // Returns the whole plan if `response` is its last part, and the plan is newer
+  // than those before. Runs that have not changed are those of the plan before,
+  // and unchanged_run_ids is empty.
   //
-  // INVALID_ARGUMENT: `response` does not follow the part before it.
+  // INVALID_ARGUMENT: `response` does not follow the part before it, or the plan
+  // names a run as unchanged that the plan before did not have.
   absl::StatusOr<std::optional<v1::ServerPlan>> Add(
       v1::WatchServerPlanResponse response);
 
  private:
+  // Puts the runs that have not changed into plan_.
+  absl::Status AddUnchanged();
+
   v1::ServerPlan plan_;     // The parts received so far, joined.
+  v1::ServerPlan newest_;   // The newest whole plan.
+  PlanPosition newest_position_;
   int32_t part_count_ = 0;  // Number of these parts.
 };
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <deque>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
@@ -69,6 +71,64 @@ TEST(PlanPartsTest, PartsThatDoNotFollowAreAnError) {
   v1::WatchServerPlanResponse other = parts[1];
   other.mutable_plan()->set_revision(8);
   EXPECT_FALSE(joiner.Add(other).ok());
+}
+
+// The plan `revision` with these versions of runs; 0: as before.
+v1::ServerPlan Changes(int64_t revision,
+                       const std::map<std::string, int64_t>& versions) {
+  v1::ServerPlan plan;
+  plan.set_revision(revision);
+  for (const auto& [id, version] : versions) {
+    if (version == 0) {
+      plan.add_unchanged_run_ids(id);
+      continue;
+    }
+    v1::ServerRunPlan& run = *plan.add_runs();
+    run.set_run_id(id);
+    run.set_commit_seq(version);
+  }
+  return plan;
+}
+
+std::string Versions(const v1::ServerPlan& plan) {
+  std::string versions;
+  for (const v1::ServerRunPlan& run : plan.runs()) {
+    absl::StrAppend(&versions, run.run_id(), run.commit_seq(), " ");
+  }
+  return versions;
+}
+
+TEST(PlanPartsTest, ARunThatHasNotChangedIsThatOfThePlanBefore) {
+  PlanJoiner joiner;
+  const auto joined = [&](const v1::ServerPlan& plan) {
+    std::optional<v1::ServerPlan> whole;
+    for (v1::WatchServerPlanResponse& part : CutPlan(plan, 10)) {
+      const auto added = joiner.Add(std::move(part));
+      EXPECT_TRUE(added.ok()) << added.status();
+      if (added.ok()) whole = *added;
+    }
+    if (!whole.has_value()) return std::string("none");
+    EXPECT_EQ(whole->revision(), plan.revision());
+    EXPECT_EQ(whole->unchanged_run_ids_size(), 0);
+    return Versions(*whole);
+  };
+  EXPECT_EQ(joined(Changes(1, {{"a", 1}, {"b", 1}, {"c", 1}})), "a1 b1 c1 ");
+  EXPECT_EQ(joined(Changes(2, {{"a", 0}, {"b", 2}, {"c", 0}})), "a1 b2 c1 ");
+  EXPECT_EQ(joined(Changes(3, {{"b", 0}, {"d", 3}})), "b2 d3 ");
+  // An old plan that comes again is not what the next one refers to.
+  EXPECT_EQ(joined(Changes(2, {{"a", 0}, {"b", 1}, {"c", 0}})), "none");
+  EXPECT_EQ(joined(Changes(4, {{"b", 0}, {"d", 0}})), "b2 d3 ");
+  const auto unknown = joiner.Add(CutPlan(Changes(5, {{"a", 0}}))[0]);
+  EXPECT_EQ(unknown.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(PlanPartsTest, ASkippedPlanIsInTheNextOne) {
+  v1::ServerPlan next = Changes(3, {{"a", 0}, {"b", 0}, {"c", 3}});
+  MergePlans(Changes(2, {{"a", 0}, {"b", 2}, {"c", 2}, {"gone", 2}}), next);
+  EXPECT_EQ(next.revision(), 3);
+  EXPECT_EQ(Versions(next), "c3 b2 ");
+  ASSERT_EQ(next.unchanged_run_ids_size(), 1);
+  EXPECT_EQ(next.unchanged_run_ids(0), "a");
 }
 
 TEST(PlanPartsTest, AReportIsCutBetweenShards) {

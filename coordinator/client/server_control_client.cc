@@ -7,6 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/server_service.grpc.pb.h"
+#include "base/features/features.h"
 #include "base/rpc/call.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
@@ -20,7 +21,8 @@ namespace {
 using Service = v1::ServerService;
 using ServerPlanWatch = PlanWatch<v1::WatchServerPlanResponse, v1::ServerPlan>;
 
-// Reads whole plans from a stream that may send them in parts.
+// Reads whole plans from a stream that may send them in parts, and without what
+// has not changed.
 class WholePlans
     : public grpc::ClientReaderInterface<v1::WatchServerPlanResponse> {
  public:
@@ -128,6 +130,7 @@ class GrpcServerControlClient : public ServerControlClient {
     request.set_server_id(registration.server_id);
     request.set_incarnation(registration.incarnation);
     request.set_directory_id(registration.directory_id);
+    request.set_features(ProgramFeatures());
     return std::make_shared<ServerPlanWatch>(
         [this, request](grpc::ClientContext* context)
             -> std::unique_ptr<

@@ -35,14 +35,6 @@ constexpr double kHeartbeatsASecond = 500;
 constexpr absl::Duration kHeartbeatIntervalMin = absl::Seconds(2);
 constexpr absl::Duration kHeartbeatIntervalMax = absl::Seconds(20);
 
-// True once a shard has reported that it keeps nothing of an ended run without
-// pins. Until then its plans must tell it about the end and the lost pins.
-bool HasLetGo(const ObservedShard& shard) {
-  return shard.reported && shard.report.stored().empty() &&
-         shard.report.refused().empty() && shard.report.held_for_pins() == 0 &&
-         shard.report.checkpoints().empty();
-}
-
 }  // namespace
 
 absl::Status Coordinator::Restore(const LogSnapshot& log) {
@@ -334,7 +326,7 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
   }
   v1::ReportShardsResponse response;
   *response.mutable_lease_duration() = ToProto(options_.server_lease_duration);
-  response.set_plan_revision(PlanRevision());
+  response.set_plan_revision(ServerPlanRevision(request.server_id()));
   response.set_coordinator_features(ProgramFeatures());
   return response;
 }
@@ -570,7 +562,10 @@ Effects Coordinator::TakeEffects(absl::Time now) {
     for (v1::SyncPhases& sync : run->TakePhases()) {
       effects.phases.push_back({id, std::move(sync)});
     }
-    if (run->TakePlanChanged()) effects.changed_runs.insert(id);
+    if (PlanChange change = run->TakePlanChange(); change.any()) {
+      effects.changed_runs.insert(id);
+      effects.plan_changes.emplace(id, std::move(change));
+    }
     effects.mirror_due |= run->TakeMirrorDue();
     SampleIfDue(id, *run, now);
   }
@@ -600,53 +595,15 @@ Effects Coordinator::TakeEffects(absl::Time now) {
   if (effects.servers_changed || !effects.changed_runs.empty()) {
     ++plan_count_;
     deleted_.NotePlans(PlanRevision());
+    NoteServerPlans(effects);
   }
+  effects.plan_revision = PlanRevision();
   return effects;
 }
 
 // Grows over restarts too, so receivers compare only this number.
 int64_t Coordinator::PlanRevision() const {
   return (coordinator_epoch_ << 40) + plan_count_;
-}
-
-v1::IslandPlan Coordinator::IslandPlan(const RunMachine& run,
-                                       int32_t slot) const {
-  v1::IslandPlan plan =
-      BuildSharedIslandPlan(run.state(), run.observed(), *this);
-  AddIsland(run.state(), run.observed(), slot, plan);
-  *plan.mutable_log() = Position(&run);
-  plan.set_revision(PlanRevision());
-  plan.set_coordinator_epoch(coordinator_epoch_);
-  return plan;
-}
-
-v1::ServerPlan Coordinator::ServerPlan(const std::string& server_id) const {
-  v1::ServerPlan plan;
-  *plan.mutable_log() = Position(nullptr);
-  plan.set_revision(PlanRevision());
-  plan.set_coordinator_epoch(coordinator_epoch_);
-  for (const auto& [id, run] : runs_) {
-    const RunState& state = run->state();
-    for (size_t shard = 0; shard < state.server_ids().size(); ++shard) {
-      if (state.server_ids()[shard] != server_id) continue;
-      if (state.ended() && state.pins().empty() &&
-          HasLetGo(run->observed().shards[shard])) {
-        continue;
-      }
-      v1::ServerRunPlan& added = *plan.add_runs();
-      added = BuildServerRunPlan(state, run->observed(),
-                                 static_cast<int32_t>(shard));
-      for (std::string& name : enrolments_.RevokedNames(state.run_uid())) {
-        added.add_revoked_island_ids(std::move(name));
-      }
-      added.set_lists_enrolled(true);
-      for (std::string& entry : enrolments_.ListEnrolled(state.run_uid())) {
-        added.add_enrolled(std::move(entry));
-      }
-    }
-  }
-  deleted_.AddToPlan(server_id, plan);
-  return plan;
 }
 
 }  // namespace atl::coordinator

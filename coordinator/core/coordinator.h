@@ -31,6 +31,7 @@
 #include "coordinator/core/log_tail.h"
 #include "coordinator/core/outputs/audit_rows.h"
 #include "coordinator/core/outputs/batch.h"
+#include "coordinator/core/outputs/plan_change.h"
 #include "coordinator/core/refused_peers.h"
 #include "coordinator/core/report_joiner.h"
 #include "coordinator/core/run_machine.h"
@@ -71,8 +72,12 @@ struct Effects {
   std::vector<std::string> reasons;    // For the program's log.
   std::vector<std::string> warnings;   // The same, for an operator to act on.
   std::vector<ReportedPhases> phases;  // For the program's metrics.
-  std::set<std::string> changed_runs;  // Send the plans of these again.
-  bool servers_changed = false;        // Send the plans of all servers.
+  // Runs with new records or other plans, and the deleted ones.
+  std::set<std::string> changed_runs;
+  // Possible changes in the plans of runs.
+  std::map<std::string, PlanChange> plan_changes;
+  bool servers_changed = false;  // Send the plans of all servers.
+  int64_t plan_revision = 0;     // Plans of the state after the batch have it.
   // ListMirrorWork may have more, or DescribeForMirror other content.
   bool mirror_due = false;
 };
@@ -258,6 +263,20 @@ class Coordinator : public ServerDirectory {
   v1::IslandPlan IslandPlan(const RunMachine& run, int32_t slot) const;
   v1::ServerPlan ServerPlan(const std::string& server_id) const;
 
+  // Their parts, for a sender that sends what changed. The fields of an island's
+  // plan that EncodeSharedPart leaves out:
+  v1::IslandPlan IslandPlanHead(const RunMachine& run) const;
+  // The plan without `runs`.
+  v1::ServerPlan ServerPlanHead(const std::string& server_id) const;
+  // The shard of `run` that the server's plan must tell of; nullopt: none.
+  std::optional<int32_t> FindPlannedShard(const std::string& server_id,
+                                          const RunMachine& run) const;
+  // The plan of `run` for the owner of `shard`.
+  v1::ServerRunPlan ServerRunPlan(const RunMachine& run, int32_t shard) const;
+  // A server whose newest plan has this revision, or a newer one, knows all
+  // that concerns it. Answers to its reports name it.
+  int64_t ServerPlanRevision(const std::string& server_id) const;
+
   // Each run that is copied to the mirror, as its owner there, without
   // since_run_epoch and create_time. Empty: the coordinator only reads.
   // event::MirrorEnded of a run says that it has another owner.
@@ -291,6 +310,7 @@ class Coordinator : public ServerDirectory {
     ReportJoiner reports;
     std::optional<v1::ServerHealth> health;  // From its newest report.
     absl::Duration clock_ahead;  // Its clock minus the coordinator's, then.
+    int64_t plan_revision = 0;  // When its plan may last have changed.
   };
 
   storage::v1::RunOwner DescribeOwner(const RunState& state) const;
@@ -354,6 +374,8 @@ class Coordinator : public ServerDirectory {
   void ForgetTimer(const std::string& run_id);
   void SampleIfDue(const std::string& run_id, const RunMachine& run,
                    absl::Time now);
+  // Notes whose plans have changed with the newest revision.
+  void NoteServerPlans(const Effects& effects);
 
   const CoordinatorOptions options_;
   int64_t coordinator_epoch_ = 0;

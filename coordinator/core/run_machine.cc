@@ -18,6 +18,7 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
+#include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/data_lease.h"
 #include "coordinator/core/rounds/recalls.h"
@@ -570,10 +571,7 @@ void RunMachine::TakeProgress(const std::string& island_id,
                               const v1::ReportProgressRequest& request) {
   const int32_t slot = state_.FindMember(island_id)->record.slot();
   ObservedMember& observed = observed_.members[slot];
-  // Plans warn of equal digests.
-  if (observed_.sample_readers.Set(slot, request.index_digest())) {
-    plan_changed_ = true;
-  }
+  SetSamples(slot, request.index_digest());
   observed.loss_sum +=
       request.loss() * static_cast<double>(request.loss_step_count());
   observed.metrics.AddAll(request.metrics(), request.metrics_token_count());
@@ -650,10 +648,7 @@ void RunMachine::EmitUnpushed(int32_t slot,
     *body.add_work() = work;
   }
   if (body.work().empty()) return;
-  // No plan tells of it.
-  const bool plan_changed = plan_changed_;
   Emit(std::move(record));
-  plan_changed_ = plan_changed;
 }
 
 absl::Status RunMachine::Take(const event::Leave& leave, RunAnswer& answer) {
@@ -703,16 +698,19 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
   if (!shard.reported ||
       shard.report.persisted_commit_seq() != report.persisted_commit_seq() ||
       shard.report.refused_size() != report.refused_size()) {
-    plan_changed_ = true;
+    plan_change_.servers = true;
   }
   // An ended run's plan names its leftover contributions in parts.
   if (state_.ended() &&
-      shard.report.stored_size() > static_cast<int>(kDroppedMax) &&
       shard.report.stored_size() != report.stored_size()) {
-    plan_changed_ = true;
+    plan_change_.servers = true;
   }
+  const bool had_let_go = HasLetGo(shard);
   shard.reported = true;
   shard.report = report;
+  if (state_.ended() && HasLetGo(shard) != had_let_go) {
+    plan_change_.servers = true;
+  }
   // A report may hold any number.
   shard.acknowledged_commit_seq =
       std::max(shard.acknowledged_commit_seq,
@@ -726,7 +724,8 @@ absl::Status RunMachine::Take(const event::ServerChanged& changed,
                               RunAnswer& answer) {
   for (size_t shard = 0; shard < state_.server_ids().size(); ++shard) {
     if (state_.server_ids()[shard] != changed.server_id) continue;
-    plan_changed_ = true;
+    plan_change_.servers = true;
+    plan_change_.shared = true;
     if (!changed.restarted) continue;
     ObservedShard fresh;
     fresh.had = std::move(observed_.shards[shard].had);
@@ -829,6 +828,15 @@ void RunMachine::AddWork(storage::v1::Record& record) const {
   }
 }
 
+// Plans warn of equal digests.
+void RunMachine::SetSamples(int32_t slot, const std::string& digest) {
+  std::set<int32_t> warned = observed_.sample_readers.ListSame(slot);
+  if (!observed_.sample_readers.Set(slot, digest)) return;
+  warned.merge(observed_.sample_readers.ListSame(slot));
+  warned.insert(slot);
+  plan_change_.slots.merge(warned);
+}
+
 void RunMachine::Emit(storage::v1::Record record) {
   AddWork(record);
   record.set_revision(state_.revision() + 1);
@@ -840,7 +848,12 @@ void RunMachine::Emit(storage::v1::Record record) {
   CHECK_OK(state_.Apply(record));
   ResizeObservations();
   if (record.has_run_state_set()) RestartIdleTime(now_, observed_);
-  plan_changed_ = true;
+  plan_change_.Add(ChangeBy(record));
+  if (record.has_member_set()) {
+    // Warnings name it.
+    plan_change_.slots.merge(
+        observed_.sample_readers.ListSame(record.member_set().slot()));
+  }
   records_.push_back(std::move(record));
 }
 
@@ -856,7 +869,7 @@ void RunMachine::EmitMember(storage::v1::MemberSet member) {
   *record.mutable_member_set() = std::move(member);
   Emit(std::move(record));
   if (!state_.members()[slot].present()) {
-    observed_.sample_readers.Set(slot, "");
+    SetSamples(slot, "");
     observed_.leases.Set(slot, absl::InfiniteFuture());
     SetNotAway(slot);
   }
@@ -909,8 +922,8 @@ std::vector<v1::SyncPhases> RunMachine::TakePhases() {
   return std::exchange(phases_, {});
 }
 
-bool RunMachine::TakePlanChanged() {
-  return std::exchange(plan_changed_, false);
+PlanChange RunMachine::TakePlanChange() {
+  return std::exchange(plan_change_, {});
 }
 
 }  // namespace atl::coordinator

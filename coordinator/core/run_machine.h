@@ -33,6 +33,7 @@
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
+#include "coordinator/core/outputs/plan_change.h"
 #include "coordinator/core/rounds/kept_checkpoints.h"
 #include "coordinator/core/rounds/rounds.h"
 #include "coordinator/core/run_event.h"
@@ -128,7 +129,8 @@ class RunMachine {
   std::vector<std::string> TakeReasons();
   // Phases of synchronizations that islands have reported for the first time.
   std::vector<v1::SyncPhases> TakePhases();
-  bool TakePlanChanged();
+  // The plans that may have changed since the last call.
+  PlanChange TakePlanChange();
   // True if FindMirrorWork may have more than at the last call.
   bool TakeMirrorDue() { return std::exchange(mirror_due_, false); }
   // The newest checkpoint that must be completed in the mirror; nullopt: none,
@@ -278,6 +280,8 @@ class RunMachine {
   void SetNotAway(int32_t slot);
   // NextTimer without the leases and `aways` of members.
   absl::Time FindOtherTimer() const;
+  // Notes which samples the island of `slot` reads.
+  void SetSamples(int32_t slot, const std::string& digest);
   void SetNow(absl::Time now) { now_ = std::max(now_, now); }
   void ResizeObservations();
   v1::Pin MakePin(const std::string& pin_id, bool checkpoint) const;
@@ -306,7 +310,7 @@ class RunMachine {
   std::vector<storage::v1::Record> records_;
   std::vector<std::string> reasons_;
   std::vector<v1::SyncPhases> phases_;
-  bool plan_changed_ = false;
+  PlanChange plan_change_;
   bool mirror_due_ = false;
 };
 

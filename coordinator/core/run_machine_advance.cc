@@ -49,7 +49,7 @@ bool RunMachine::AdvanceOnce() {
   NoteAways();
   PauseOnFault();
   PauseOnGuard();
-  plan_changed_ |= UpdateRecalls(state_, now_, observed_);
+  plan_change_.all_slots |= UpdateRecalls(state_, now_, observed_);
   if (!state_.started() || state_.server_ids().empty()) {
     if (state_.state() == v1::RUN_STATE_STARTING) AdvanceStart();
     return state_.revision() != revision;

@@ -44,7 +44,7 @@ const Member* FindOtherFrozen(const RunState& state,
 void RunMachine::Freeze(const v1::Fault& fault, absl::Status refusal) {
   frozen_fault_ = fault;
   refusal_ = std::move(refusal);
-  plan_changed_ = true;
+  plan_change_ = ChangeOfAll();
 }
 
 absl::Status RunMachine::TakeFrozen(const RunEvent& event, RunAnswer& answer) {

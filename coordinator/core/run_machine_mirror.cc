@@ -121,7 +121,7 @@ absl::Status RunMachine::Take(const event::MirrorEnded& ended,
         std::string(CutUtf8(ended.error, kErrorBytesMax));
     if (ended.owner_epoch > observed_.mirror_owner_epoch) {
       observed_.mirror_owner_epoch = ended.owner_epoch;
-      plan_changed_ = true;  // The shards copy no checkpoint any longer.
+      plan_change_.servers = true;  // The shards copy no checkpoint any longer.
     }
     return absl::OkStatus();
   }

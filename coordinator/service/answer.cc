@@ -29,6 +29,9 @@ CallOrigin GetOrigin(const grpc::CallbackServerContext* context, size_t bytes,
   origin.caller = absl::StrCat(RoleName(caller->role), ":", caller->id);
   origin.is_member =
       caller->role == Role::kIsland || caller->role == Role::kReader;
+  if (caller->role == Role::kServer) origin.rank = CallRank::kServer;
+  if (caller->role == Role::kIsland) origin.rank = CallRank::kIsland;
+  if (caller->role == Role::kReader) origin.rank = CallRank::kReader;
   if (caller->scope.enrolled()) {
     // Each run has names of its own, and a call may name any run.
     origin.run_id = caller->scope.run_uid;

@@ -157,12 +157,20 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::ListAuditRecordsRequest* request,
       v1::ListAuditRecordsResponse* response) override {
-    // Rows are durable before anybody sees them; the thread reads in its turn.
-    return Answer<v1::ListAuditRecordsResponse>(
-        loop_, context, request, response,
-        [=, this](Coordinator& coordinator, absl::Time now) {
-          return ReadAudit(loop_.store(), *request);
+    // The store has only durable rows, and the core is not asked.
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    const absl::Status admitted = loop_.reads().Run(
+        GetOrigin(context, *request), [=, this](const absl::Status& status) {
+          using Read = absl::StatusOr<v1::ListAuditRecordsResponse>;
+          Read read = status.ok() ? ReadAudit(loop_.store(), *request)
+                                  : Read(status);
+          if (read.ok()) *response = *std::move(read);
+          reactor->Finish(rpc::ToGrpc(WithDefaultReason(read.status())));
         });
+    if (!admitted.ok()) {
+      reactor->Finish(rpc::ToGrpc(WithDefaultReason(admitted)));
+    }
+    return reactor;
   }
 
  private:

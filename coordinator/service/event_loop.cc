@@ -29,8 +29,6 @@ constexpr absl::Duration kLookPeriod = absl::Milliseconds(100);
 constexpr absl::Duration kPauseMax = absl::Milliseconds(250);
 // A shorter stall is not logged.
 constexpr absl::Duration kLoggedStallMin = absl::Seconds(1);
-// Callers of a stream that has no room ask again after this time.
-constexpr absl::Duration kStreamRetry = absl::Seconds(5);
 // A batch ends at the first of these: its answers are kept until its end.
 constexpr size_t kBatchCallsMax = 1024;
 constexpr size_t kBatchAnswerBytesMax = 8 << 20;
@@ -142,14 +140,6 @@ absl::Status CannotStore(const absl::Status& error) {
   return Refuse(absl::StatusCode::kUnavailable, "DISK_FAILS", text);
 }
 
-absl::Status TooManyStreams(size_t count, absl::string_view run_id) {
-  return RefuseForNow(
-      absl::StatusCode::kResourceExhausted, "TOO_MANY_STREAMS",
-      absl::StrCat("the coordinator serves ", count, " such streams",
-                   run_id.empty() ? "" : " of run ", run_id, ", its maximum"),
-      kStreamRetry);
-}
-
 // A stream's context ends with the stream, maybe before the loop looks at it.
 template <typename Sink>
 CallOrigin ForStream(CallOrigin origin, std::shared_ptr<Sink> sink) {
@@ -196,6 +186,7 @@ void EventLoop::Stop() {
     changed_.SignalAll();
   }
   if (thread_.joinable()) thread_.join();
+  reads_.Stop();
 }
 
 void EventLoop::PostEvent(Event event) {
@@ -264,10 +255,13 @@ absl::Status EventLoop::MakeDurable(const Batch& batch) {
 
 void EventLoop::Run() {
   while (true) {
-    std::deque<Event> queued;
+    CallQueue<Event> queued;
+    std::deque<Event> arrived;
     bool is_last = false;
     const absl::Time next =
-        std::min(failure_.ok() ? coordinator_->NextTimer() : recovery_time_,
+        std::min(failure_.ok() ? std::min(coordinator_->NextTimer(),
+                                          plans_.NextSend())
+                               : recovery_time_,
                  Now() + kIdleMax);
     {
       MutexLock lock(&mutex_);
@@ -278,8 +272,9 @@ void EventLoop::Run() {
                                  std::min(next - look_time_, kLookPeriod));
       }
       is_last = stopping_;
-      queued.swap(queue_);
+      arrived.swap(queue_);
     }
+    for (Event& event : arrived) queued.Push(std::move(event));
     if (!is_last && queued.empty()) RunBatch(queued);
     while (!queued.empty()) RunBatch(queued);
     if (is_last) break;
@@ -318,15 +313,13 @@ void EventLoop::TryToRecover() {
   if (!recovered.ok()) return SetFailure(recovered);
   failure_ = absl::OkStatus();
   if (spec_.store->damage().ok()) LOG(INFO) << "the store takes records again";
+  plans_.NoteAll(*coordinator_);
+  plans_.Send(*coordinator_, look_time_);
   Effects all;
-  all.servers_changed = true;
-  for (const IslandWatch& watch : island_watches_) {
-    all.changed_runs.insert(watch.run_id);
-  }
   for (const LogWatch& watch : log_watches_) {
     all.changed_runs.insert(watch.run_id);
   }
-  Publish(all);
+  PublishEvents(all);
   ShowRefusal();
   if (spec_.on_mirror_due) spec_.on_mirror_due();  // For the new start.
 }
@@ -338,12 +331,9 @@ void EventLoop::AnswerAll(std::vector<Event> events,
   for (const Event& event : events) waiting_.Release(event.origin);
 }
 
-void EventLoop::RunBatch(std::deque<Event>& queued) {
+void EventLoop::RunBatch(CallQueue<Event>& queued) {
   std::vector<Event> batch;
-  const auto take = [&] {
-    batch.push_back(std::move(queued.front()));
-    queued.pop_front();
-  };
+  const auto take = [&] { batch.push_back(queued.Pop()); };
   if (!failure_.ok()) TryToRecover();
   if (!failure_.ok()) {
     while (!queued.empty()) take();
@@ -386,60 +376,29 @@ void EventLoop::RunBatch(std::deque<Event>& queued) {
     LOG(WARNING) << warning;
   }
   if (spec_.metrics != nullptr) spec_.metrics->Count(effects);
-  Publish(effects);
+  plans_.Note(*coordinator_, effects);
+  plans_.Send(*coordinator_, now);
+  NoteEndedStreams();
+  PublishEvents(effects);
   ShowRefusal();
   if (effects.mirror_due && spec_.on_mirror_due) spec_.on_mirror_due();
   AnswerAll(std::move(batch), absl::OkStatus());
 }
 
-bool EventLoop::Feed(const IslandWatch& watch) {
-  if (watch.sink->done()) return false;
-  const absl::StatusOr<RunMachine*> run = coordinator_->FindRun(watch.run_id);
-  absl::Status status = run.status();
-  if (run.ok()) status = (*run)->CheckIsland(watch.island);
-  if (!status.ok()) {
-    watch.sink->End(status);
-    return false;
+void EventLoop::NoteEndedStreams() {
+  for (const auto& [run_id, island] : plans_.TakeEnded()) {
+    const absl::StatusOr<RunMachine*> run = coordinator_->FindRun(run_id);
+    if (!run.ok()) continue;
+    (*run)
+        ->Step(event::PlanStream{island, /*has_begun=*/false}, look_time_)
+        .IgnoreError();
   }
-  const RunState& state = (*run)->state();
-  watch.sink->Offer(coordinator_->IslandPlan(
-      **run, state.FindMember(watch.island.island_id)->record.slot()));
-  if (!state.ended()) return true;
-  watch.sink->End(absl::OkStatus());
-  return false;
 }
 
-bool EventLoop::Feed(const ServerWatch& watch) {
-  if (watch.sink->done()) return false;
-  const absl::Status status =
-      coordinator_->CheckServer(watch.server_id, watch.incarnation,
-                                watch.directory_id);
-  if (!status.ok()) {
-    watch.sink->End(status);
-    return false;
-  }
-  watch.sink->Offer(coordinator_->ServerPlan(watch.server_id));
-  return true;
-}
-
-void EventLoop::NoteEnd(const IslandWatch& ended) {
-  const bool has_other = std::any_of(
-      island_watches_.begin(), island_watches_.end(),
-      [&](const IslandWatch& watch) {
-        return watch.run_id == ended.run_id &&
-               watch.island.island_id == ended.island.island_id &&
-               watch.island.island_epoch == ended.island.island_epoch;
-      });
-  const absl::StatusOr<RunMachine*> run = coordinator_->FindRun(ended.run_id);
-  if (has_other || !run.ok()) return;
-  (*run)
-      ->Step(event::PlanStream{ended.island, /*has_begun=*/false}, look_time_)
-      .IgnoreError();
-}
-
-void EventLoop::Publish(const Effects& effects) {
+void EventLoop::PublishEvents(const Effects& effects) {
+  if (!effects.servers_changed && effects.changed_runs.empty()) return;
   // Another run may have the id by now, and these streams are not of it.
-  const auto end_if_deleted = [&](const auto& watch) {
+  const auto end_if_deleted = [&](const LogWatch& watch) {
     const std::vector<std::string>& ids = effects.batch.deleted_runs;
     if (std::find(ids.begin(), ids.end(), watch.run_id) == ids.end()) {
       return false;
@@ -449,25 +408,9 @@ void EventLoop::Publish(const Effects& effects) {
                absl::StrCat("run ", watch.run_id, " was deleted")));
     return true;
   };
-  std::vector<IslandWatch> ended;
-  island_watches_.remove_if([&](const IslandWatch& watch) {
-    if (!watch.sink->done() && !end_if_deleted(watch) &&
-        (!effects.changed_runs.contains(watch.run_id) || Feed(watch))) {
-      return false;
-    }
-    ended.push_back(watch);
-    return true;
-  });
-  for (const IslandWatch& watch : ended) NoteEnd(watch);
-  const bool any_server =
-      effects.servers_changed || !effects.changed_runs.empty();
-  server_watches_.remove_if([&](const ServerWatch& watch) {
-    if (watch.sink->done()) return true;
-    return any_server && !Feed(watch);
-  });
+  std::vector<std::shared_ptr<RunEventWriter>> due;
   log_watches_.remove_if([&](const LogWatch& watch) {
     if (watch.sink->done() || end_if_deleted(watch)) return true;
-    if (!any_server) return false;
     const absl::StatusOr<RunMachine*> run = coordinator_->FindRun(watch.run_id);
     const absl::Status allowed =
         run.ok() ? watch.check(*coordinator_, **run) : run.status();
@@ -477,43 +420,20 @@ void EventLoop::Publish(const Effects& effects) {
     }
     if (!effects.changed_runs.contains(watch.run_id)) return false;
     const RunState& state = (*run)->state();
-    watch.sink->OnDurable(state.revision(), state.ended());
-    return watch.sink->done();
+    if (watch.sink->OnDurable(state.revision(), state.ended())) {
+      due.push_back(watch.sink);
+    }
+    return false;
   });
-}
-
-// A caller may reconnect without having ended its stream, after a broken link
-// or with bad intent. It must not take the streams of others.
-template <typename Watch, typename IsSame>
-void EventLoop::MakeRoom(std::list<Watch>& watches, size_t count_max,
-                         IsSame is_same) {
-  auto count = static_cast<size_t>(
-      std::count_if(watches.begin(), watches.end(), is_same));
-  watches.remove_if([&](const Watch& watch) {
-    if (count < count_max || !is_same(watch)) return false;
-    watch.sink->End(Refuse(absl::StatusCode::kUnavailable, "REPLACED",
-                           "newer streams of the same caller replaced it"));
-    --count;
-    return true;
+  if (due.empty()) return;
+  reads_.RunOwn([due = std::move(due)] {
+    for (const auto& sink : due) sink->Continue();
   });
-}
-
-template <typename Watch>
-absl::Status EventLoop::CheckRoom(const std::list<Watch>& watches,
-                                  const Spec::StreamBound& bound,
-                                  const std::string& run_id) {
-  if (watches.size() >= bound.all) return TooManyStreams(bound.all, "");
-  const auto count = static_cast<size_t>(
-      std::count_if(watches.begin(), watches.end(), [&](const Watch& watch) {
-        return watch.run_id == run_id;
-      }));
-  return count < bound.a_run ? absl::OkStatus()
-                             : TooManyStreams(bound.a_run, run_id);
 }
 
 void EventLoop::WatchIsland(const std::string& run_id,
                             const IslandCredentials& island,
-                            std::shared_ptr<PlanSink<v1::IslandPlan>> sink,
+                            std::shared_ptr<PlanPublisher::IslandSink> sink,
                             const v1::LogPosition& log_seen, RunCheck check,
                             CallOrigin origin) {
   Post<bool>(
@@ -526,39 +446,18 @@ void EventLoop::WatchIsland(const std::string& run_id,
         return true;
       },
       [=, this](absl::StatusOr<bool> result) {
-        if (result.ok()) {
-          MakeRoom(island_watches_, spec_.streams_a_caller_max,
-                   [&](const IslandWatch& watch) {
-                     return watch.run_id == run_id &&
-                            watch.island.island_id == island.island_id;
-                   });
-        }
         // A refused event is not on the loop's thread.
-        absl::Status status = result.status();
-        if (status.ok()) {
-          status = CheckRoom(island_watches_, spec_.island_streams, run_id);
-        }
-        IslandWatch watch = {run_id, island, sink};
-        if (!status.ok()) {
-          sink->End(status);
-          // The event may have begun a stream. A refused one may be on another
-          // thread.
-          if (result.ok()) NoteEnd(watch);
-          return;
-        }
-        if (Feed(watch)) {
-          island_watches_.push_back(std::move(watch));
-        } else {
-          NoteEnd(watch);
-        }
+        if (!result.ok()) return sink->End(result.status());
+        plans_.AddIsland(*coordinator_, run_id, island, sink);
+        NoteEndedStreams();
       },
       ForStream(std::move(origin), sink));
 }
 
 void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
-                            std::shared_ptr<PlanSink<v1::ServerPlan>> sink,
+                            std::shared_ptr<PlanPublisher::ServerSink> sink,
                             const v1::LogPosition& log_seen,
-                            const std::string& directory_id,
+                            const std::string& directory_id, uint64_t features,
                             CallOrigin origin) {
   Post<bool>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<bool> {
@@ -569,19 +468,9 @@ void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
         return true;
       },
       [=, this](absl::StatusOr<bool> result) {
-        if (result.ok()) {
-          MakeRoom(server_watches_, spec_.streams_a_caller_max,
-                   [&](const ServerWatch& watch) {
-                     return watch.server_id == server_id;
-                   });
-        }
-        if (result.ok() &&
-            server_watches_.size() >= spec_.server_streams_max) {
-          result = TooManyStreams(spec_.server_streams_max, "");
-        }
         if (!result.ok()) return sink->End(result.status());
-        ServerWatch watch = {server_id, incarnation, directory_id, sink};
-        if (Feed(watch)) server_watches_.push_back(std::move(watch));
+        plans_.AddServer(*coordinator_, server_id, incarnation, directory_id,
+                         features, sink, look_time_);
       },
       ForStream(std::move(origin), sink));
 }
@@ -628,7 +517,7 @@ void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
       },
       [=, this](absl::StatusOr<Tail> tail) {
         if (tail.ok() && !reader.empty()) {
-          MakeRoom(log_watches_, spec_.streams_a_caller_max,
+          MakeRoom(log_watches_, spec_.event_streams_a_reader_max,
                    [&](const LogWatch& watch) {
                      return watch.run_id == run_id && watch.reader == reader;
                    });
@@ -636,22 +525,27 @@ void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
         // A refused event is not on the loop's thread.
         absl::Status status = tail.status();
         if (status.ok()) {
-          status = CheckRoom(log_watches_, spec_.event_streams, run_id);
+          const auto run_count = static_cast<size_t>(
+              std::count_if(log_watches_.begin(), log_watches_.end(),
+                            [&](const LogWatch& watch) {
+                              return watch.run_id == run_id;
+                            }));
+          status = CheckRoom(spec_.event_streams, log_watches_.size(),
+                             run_count, run_id);
         }
         if (!status.ok()) return sink->End(status);
         sink->Begin(FindPages(run_id, tail->run_uid),
                     std::move(tail->island_ids));
-        sink->OnDurable(tail->revision, tail->ended);
-        if (!sink->done()) {
-          log_watches_.push_back({run_id, sink, check, reader});
+        if (sink->OnDurable(tail->revision, tail->ended)) {
+          reads_.RunOwn([sink] { sink->Continue(); });
         }
+        log_watches_.push_back({run_id, sink, check, reader});
       },
       ForStream(std::move(origin), sink));
 }
 
 void EventLoop::EndAll() {
-  for (const IslandWatch& watch : island_watches_) watch.sink->End(Stopping());
-  for (const ServerWatch& watch : server_watches_) watch.sink->End(Stopping());
+  plans_.EndAll(Stopping());
   for (const LogWatch& watch : log_watches_) watch.sink->End(Stopping());
 }
 

@@ -38,25 +38,16 @@
 #include "base/time/clock.h"
 #include "coordinator/core/coordinator.h"
 #include "coordinator/metrics/run_metrics.h"
+#include "coordinator/service/call_queue.h"
+#include "coordinator/service/plan_publisher.h"
+#include "coordinator/service/read_pool.h"
 #include "coordinator/service/run_event_writer.h"
+#include "coordinator/service/stream_room.h"
 #include "coordinator/service/waiting_calls.h"
 #include "coordinator/store/store.h"
 #include "prometheus/histogram.h"
 
 namespace atl::coordinator {
-
-// Receives a stream's plans, from the loop's thread alone. Must not block.
-template <typename Plan>
-class PlanSink {
- public:
-  virtual ~PlanSink() = default;
-  // The newest plan. It replaces plans that are not sent yet.
-  virtual void Offer(Plan plan) = 0;
-  // No plan follows.
-  virtual void End(absl::Status status) = 0;
-  // True once the receiver is gone.
-  virtual bool done() const = 0;
-};
 
 class EventLoop {
  public:
@@ -66,19 +57,10 @@ class EventLoop {
     CoordinatorOptions coordinator;
     // Bounds of the queue; calls above them are refused.
     WaitingCalls::Bounds waiting;
-    // Streams of a kind, and of these the ones of one run. So no run takes the
-    // streams of others. With TLS a connection and its stream need up to 152
-    // KiB, and a port takes 8192 connections.
-    struct StreamBound {
-      size_t all = 0;
-      size_t a_run = 0;
-    };
-    StreamBound island_streams = {12288, 2048};
+    PlanPublisher::Bounds plan_streams;
     StreamBound event_streams = {1024, 256};
-    size_t server_streams_max = 4096;
-    // Streams of each kind for one island or server. A newer stream ends the
-    // oldest.
-    size_t streams_a_caller_max = 4;
+    // Event streams of one reader. A newer stream ends the oldest.
+    size_t event_streams_a_reader_max = 4;
     // Time between two attempts to recover from a failed append.
     absl::Duration recovery_period = absl::Seconds(1);
     // Called when it changes whether the coordinator accepts changes, with the
@@ -144,7 +126,8 @@ class EventLoop {
     PostEvent(std::move(event));
   }
 
-  // Each sink gets the present state at once, then every change. A sink is
+  // Each sink gets the present state at once, then changes
+  // (service/plan_publisher.h). A sink is
   // dropped when done or ended. A refused sink is ended with the error.
   // `log_seen` is the newest position that the caller has seen. `check` says
   // whether the caller may see the run. `origin.is_gone` is not used.
@@ -154,14 +137,14 @@ class EventLoop {
     return absl::OkStatus();
   }
   void WatchIsland(const std::string& run_id, const IslandCredentials& island,
-                   std::shared_ptr<PlanSink<v1::IslandPlan>> sink,
+                   std::shared_ptr<PlanPublisher::IslandSink> sink,
                    const v1::LogPosition& log_seen = {},
                    RunCheck check = AllowAny, CallOrigin origin = {});
   void WatchServer(const std::string& server_id, int64_t incarnation,
-                   std::shared_ptr<PlanSink<v1::ServerPlan>> sink,
+                   std::shared_ptr<PlanPublisher::ServerSink> sink,
                    const v1::LogPosition& log_seen = {},
                    const std::string& directory_id = "",
-                   CallOrigin origin = {});
+                   uint64_t features = 0, CallOrigin origin = {});
   // Errors: as TrainingStateService.WatchRun. `reader`: streams of one reader
   // are limited like those of an island; empty: they are not.
   void WatchLog(const std::string& run_id, int64_t after_revision,
@@ -170,6 +153,8 @@ class EventLoop {
                 CallOrigin origin = {});
 
   const Store& store() const { return *spec_.store; }
+  // Where queries read the store. It stops with the loop.
+  ReadPool& reads() { return reads_; }
 
  private:
   struct Event {
@@ -178,17 +163,6 @@ class EventLoop {
     std::function<void(const absl::Status& durable)> answer;
     CallOrigin origin;
   };
-  struct IslandWatch {
-    std::string run_id;
-    IslandCredentials island;
-    std::shared_ptr<PlanSink<v1::IslandPlan>> sink;
-  };
-  struct ServerWatch {
-    std::string server_id;
-    int64_t incarnation = 0;
-    std::string directory_id;
-    std::shared_ptr<PlanSink<v1::ServerPlan>> sink;
-  };
   struct LogWatch {
     std::string run_id;
     std::shared_ptr<RunEventWriter> sink;
@@ -196,7 +170,8 @@ class EventLoop {
     std::string reader;
   };
 
-  explicit EventLoop(const Spec& spec) : spec_(spec), waiting_(spec.waiting) {}
+  explicit EventLoop(const Spec& spec)
+      : spec_(spec), plans_(spec.plan_streams), waiting_(spec.waiting) {}
 
   void PostEvent(Event event);
   // The clock's time, shifted so that it never precedes the newest stored time.
@@ -210,29 +185,16 @@ class EventLoop {
   void TryToRecover();
   void SetFailure(const absl::Status& failure);
   // Decides the first events of `queued` at `look_time_`, as many as one batch
-  // may have, and what is due by then after the last of them.
-  void RunBatch(std::deque<Event>& queued);
+  // may have, and what is due by then after the last of them. Events that come
+  // later wait until `queued` is empty: so no rank waits forever.
+  void RunBatch(CallQueue<Event>& queued);
   void AnswerAll(std::vector<Event> events, const absl::Status& durable);
   absl::Status MakeDurable(const Batch& batch);
-  void Publish(const Effects& effects);
-  // Ends the oldest watches with `is_same` until fewer than `count_max` are
-  // left.
-  template <typename Watch, typename IsSame>
-  static void MakeRoom(std::list<Watch>& watches, size_t count_max,
-                       IsSame is_same);
-  // OK if the run may have one more of these streams. Otherwise
-  // RESOURCE_EXHAUSTED, TOO_MANY_STREAMS.
-  template <typename Watch>
-  static absl::Status CheckRoom(const std::list<Watch>& watches,
-                                const Spec::StreamBound& bound,
-                                const std::string& run_id);
+  void PublishEvents(const Effects& effects);
   // Calls on_refusal if the refusal has changed.
   void ShowRefusal();
-  // Sends its plan to a stream; false if the stream has ended.
-  bool Feed(const IslandWatch& watch);
-  bool Feed(const ServerWatch& watch);
-  // Tells the core if the ended stream was its island's last one.
-  void NoteEnd(const IslandWatch& ended);
+  // Tells the core which islands have lost their last plan stream.
+  void NoteEndedStreams();
   // The pages that all event streams of a run share, while there is one.
   std::shared_ptr<RunEventPages> FindPages(const std::string& run_id,
                                            const std::string& run_uid);
@@ -249,8 +211,7 @@ class EventLoop {
   absl::Status failure_;  // Not OK: the core must be rebuilt.
   absl::Time recovery_time_ = absl::InfinitePast();
   absl::Status shown_refusal_;  // By on_refusal.
-  std::list<IslandWatch> island_watches_;
-  std::list<ServerWatch> server_watches_;
+  PlanPublisher plans_;
   std::list<LogWatch> log_watches_;
   // By run_uid: a deleted run's id may be another run's by now.
   std::map<std::string, std::weak_ptr<RunEventPages>> event_pages_;
@@ -262,6 +223,7 @@ class EventLoop {
   WaitingCalls waiting_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
+  ReadPool reads_;
   std::thread thread_;
 };
 

@@ -30,10 +30,12 @@
 namespace atl::coordinator {
 namespace {
 
-class CountingSink : public PlanSink<v1::IslandPlan> {
+class CountingSink : public PlanPublisher::IslandSink {
  public:
-  void Offer(v1::IslandPlan plan) override {
-    revision = plan.revision();
+  void Offer(EncodedIslandPlan plan) override {
+    v1::WatchPlanResponse response;
+    EXPECT_TRUE(response.ParseFromString(plan.head));
+    revision = response.plan().revision();
     ++offered_count;
   }
   void End(absl::Status status) override {
@@ -422,7 +424,7 @@ TEST_F(EventLoopTest, AStoreThatTakesRecordsAgainServesAgain) {
 }
 
 TEST_F(EventLoopTest, OneIslandCannotTakeTheStreamsOfOthers) {
-  spec_.island_streams.all = 8;
+  spec_.plan_streams.islands.all = 8;
   Start();
   const IslandCredentials greedy = Join("greedy");
   const IslandCredentials other = Join("other");
@@ -439,7 +441,7 @@ TEST_F(EventLoopTest, OneIslandCannotTakeTheStreamsOfOthers) {
 }
 
 TEST_F(EventLoopTest, OneRunCannotTakeTheStreamsOfOthers) {
-  spec_.island_streams = {.all = 8, .a_run = 2};
+  spec_.plan_streams.islands = {.all = 8, .a_run = 2};
   Start();
   Do([](Coordinator& coordinator, absl::Time now) {
     v1::CreateRunRequest request;
@@ -731,6 +733,40 @@ TEST_F(EventLoopTest, AServerThatHasNotReportedIsToldOfARunThatHasEnded) {
   Do([](Coordinator& coordinator, absl::Time) {
     EXPECT_EQ(coordinator.ServerPlan("server-0").runs_size(), 1);
   });
+}
+
+// --- Plans -------------------------------------------------------------------
+
+TEST_F(EventLoopTest, ChangesInAShortTimeMakeOnePlanThatComesByItself) {
+  const IslandCredentials island = Join("a");
+  const auto sink = Watch(island);
+  const int first_count = sink->offered_count;
+  Pass(absl::Seconds(1));
+  // The second one places the run; later ones change its placement.
+  for (const int incarnation : {1, 2, 3}) {
+    for (const char* id : {"server-0", "server-1"}) {
+      Do([=](Coordinator& coordinator, absl::Time now) {
+        Register(coordinator, id, now, incarnation);
+      });
+    }
+  }
+  EXPECT_EQ(sink->offered_count, first_count + 1);
+  clock_.Advance(PlanPublisher::kGap);
+  while (sink->offered_count < first_count + 2) std::this_thread::yield();
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(sink->offered_count, first_count + 2);
+}
+
+TEST_F(EventLoopTest, AHeartbeatSendsNoPlan) {
+  const std::vector<IslandCredentials> islands = StartRound();
+  const auto sink = Watch(islands[0]);
+  Pass(absl::Seconds(1));
+  const int before = sink->offered_count;
+  for (int i = 0; i < 10; ++i) {
+    PostHeartbeat(islands[1]).wait();
+    clock_.Advance(absl::Milliseconds(100));
+  }
+  EXPECT_EQ(sink->offered_count, before);
 }
 
 // --- Floods ------------------------------------------------------------------

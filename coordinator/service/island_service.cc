@@ -1,3 +1,5 @@
+#include <deque>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -5,12 +7,15 @@
 #include <vector>
 
 #include "atoll/v1/island_service.grpc.pb.h"
+#include "base/rpc/chunk_codec.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/run_queries.h"
 #include "coordinator/service/answer.h"
 #include "coordinator/service/latest_writer.h"
 #include "coordinator/service/services.h"
+#include "coordinator/service/shared_slice.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "openssl/rand.h"
 
 namespace atl::coordinator {
@@ -55,7 +60,15 @@ grpc::ServerUnaryReactor* StepMember(EventLoop& loop,
       });
 }
 
-class IslandServiceImpl : public v1::IslandService::CallbackService {
+std::deque<grpc::ByteBuffer> ToMessage(EncodedIslandPlan plan) {
+  const grpc::Slice parts[] = {grpc::Slice(plan.head), ShareSlice(plan.shared),
+                               grpc::Slice(plan.own)};
+  return {grpc::ByteBuffer(parts, std::size(parts))};
+}
+
+class IslandServiceImpl
+    : public v1::IslandService::WithRawCallbackMethod_WatchPlan<
+          v1::IslandService::CallbackService> {
  public:
   IslandServiceImpl(EventLoop& loop, DataUrlSigner* signer)
       : loop_(loop), signer_(signer) {}
@@ -110,18 +123,27 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
                       });
   }
 
-  grpc::ServerWriteReactor<v1::WatchPlanResponse>* WatchPlan(
+  // Its messages share the part that is the same for all islands of a run.
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchPlan(
       grpc::CallbackServerContext* context,
-      const v1::WatchPlanRequest* request) override {
-    auto writer = LatestWriter<v1::WatchPlanResponse, v1::IslandPlan>::Make();
-    absl::Status status =
-        CheckCaller(*context, Role::kIsland, request->island_id());
+      const grpc::ByteBuffer* bytes) override {
+    auto writer =
+        LatestWriter<grpc::ByteBuffer, EncodedIslandPlan>::Make(ToMessage);
+    v1::WatchPlanRequest request;
+    absl::Status status;
+    if (!rpc::DecodeMessage(*bytes, &request)) {
+      status =
+          absl::InvalidArgumentError("the request is no WatchPlanRequest");
+    }
     const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
     if (status.ok()) status = caller.status();
     if (status.ok()) {
-      loop_.WatchIsland(request->run_id(), ReadCredentials(*context, *request),
-                        writer, request->log_seen(), ChecksRunFor(*caller),
-                        GetOrigin(context, *request));
+      status = CheckCaller(*context, Role::kIsland, request.island_id());
+    }
+    if (status.ok()) {
+      loop_.WatchIsland(request.run_id(), ReadCredentials(*context, request),
+                        writer, request.log_seen(), ChecksRunFor(*caller),
+                        GetOrigin(context, request));
     } else {
       writer->End(status);
     }

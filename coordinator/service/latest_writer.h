@@ -1,6 +1,9 @@
 // A Watch stream that sends the newest plan and skips plans for which the
 // receiver is too slow. Holds no thread.
 //
+// A plan that says what has changed since the one before it takes over what the
+// skipped ones say.
+//
 // A plan that exceeds one message is sent in parts. Once its first part is
 // sent, the plan is not skipped; otherwise no plan might ever arrive whole.
 //
@@ -19,21 +22,24 @@
 #include "base/rpc/status.h"
 #include "base/status/refusal.h"
 #include "base/sync/mutex.h"
-#include "coordinator/service/event_loop.h"
+#include "coordinator/service/plan_sink.h"
 #include "grpcpp/support/server_callback.h"
 
 namespace atl::coordinator {
 
-// `Response` has a field `plan` of type `Plan`.
 template <typename Response, typename Plan>
 class LatestWriter : public grpc::ServerWriteReactor<Response>,
                      public PlanSink<Plan> {
  public:
   // Splits a plan into one or more messages, in order.
   using Cut = std::function<std::deque<Response>(Plan)>;
+  // Adds what `skipped` says to `next`, the plan after it. Null: each plan says
+  // everything.
+  using Merge = std::function<void(Plan skipped, Plan& next)>;
 
-  static std::shared_ptr<LatestWriter> Make(Cut cut = Whole) {
-    std::shared_ptr<LatestWriter> writer(new LatestWriter(std::move(cut)));
+  static std::shared_ptr<LatestWriter> Make(Cut cut, Merge merge = nullptr) {
+    std::shared_ptr<LatestWriter> writer(
+        new LatestWriter(std::move(cut), std::move(merge)));
     writer->self_ = writer;
     return writer;
   }
@@ -41,6 +47,7 @@ class LatestWriter : public grpc::ServerWriteReactor<Response>,
   void Offer(Plan plan) override {
     MutexLock lock(&mutex_);
     if (end_.has_value() || finished_) return;
+    if (merge_ && next_.has_value()) merge_(*std::move(next_), plan);
     next_ = std::move(plan);
     Pump();
   }
@@ -60,6 +67,7 @@ class LatestWriter : public grpc::ServerWriteReactor<Response>,
   void OnWriteDone(bool ok) override {
     MutexLock lock(&mutex_);
     writing_ = false;
+    response_ = Response();
     if (!ok) {
       next_.reset();
       parts_.clear();
@@ -86,13 +94,8 @@ class LatestWriter : public grpc::ServerWriteReactor<Response>,
   }
 
  private:
-  explicit LatestWriter(Cut cut) : cut_(std::move(cut)) {}
-
-  static std::deque<Response> Whole(Plan plan) {
-    std::deque<Response> parts(1);
-    *parts[0].mutable_plan() = std::move(plan);
-    return parts;
-  }
+  LatestWriter(Cut cut, Merge merge)
+      : cut_(std::move(cut)), merge_(std::move(merge)) {}
 
   // Starts the next write, or finishes the stream.
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -113,6 +116,7 @@ class LatestWriter : public grpc::ServerWriteReactor<Response>,
   }
 
   const Cut cut_;
+  const Merge merge_;
   mutable Mutex mutex_;
   std::shared_ptr<LatestWriter> self_ ABSL_GUARDED_BY(mutex_);
   std::optional<Plan> next_ ABSL_GUARDED_BY(mutex_);

@@ -46,7 +46,8 @@ class Service : public v1::ServerService::CallbackService {
       grpc::CallbackServerContext*,
       const v1::WatchServerPlanRequest*) override {
     const std::shared_ptr<Writer> made = Writer::Make(
-        [](v1::ServerPlan plan) { return CutPlan(std::move(plan)); });
+        [](v1::ServerPlan plan) { return CutPlan(std::move(plan)); },
+        MergePlans);
     std::lock_guard<std::mutex> lock(mutex);
     writer = made;
     writer->Offer(plan);

@@ -24,10 +24,19 @@ void RunEventWriter::Begin(std::shared_ptr<RunEventPages> pages,
       std::make_shared<const std::vector<std::string>>(std::move(island_ids));
 }
 
-void RunEventWriter::OnDurable(int64_t revision, bool run_ended) {
+bool RunEventWriter::OnDurable(int64_t revision, bool run_ended) {
   MutexLock lock(&mutex_);
   durable_ = std::max(durable_, revision);
   run_ended_ = run_ended_ || run_ended;
+  // A thread that reads, and the end of a write, look again.
+  if (will_continue_ || reading_ || writing_ || finished_) return false;
+  will_continue_ = true;
+  return true;
+}
+
+void RunEventWriter::Continue() {
+  MutexLock lock(&mutex_);
+  will_continue_ = false;
   Pump();
 }
 
@@ -77,7 +86,7 @@ void RunEventWriter::Pump() {
       end_ = absl::OkStatus();
       continue;
     }
-    // The loop's thread must not wait for the log at its next look.
+    // The loop's thread must not wait for the log.
     reading_ = true;
     const std::shared_ptr<RunEventPages> pages = pages_;
     const int64_t sent = sent_, durable = durable_;

@@ -30,8 +30,10 @@ class RunEventWriter : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   // Gives the run's pages, and names its islands by slot. Before OnDurable.
   void Begin(std::shared_ptr<RunEventPages> pages,
              std::vector<std::string> island_ids);
-  // The log is durable up to `revision`, with which the run may have ended.
-  void OnDurable(int64_t revision, bool run_ended);
+  // The log is durable up to `revision`, with which the run may have ended. True
+  // if Continue must follow, on a thread that may wait for the log.
+  bool OnDurable(int64_t revision, bool run_ended);
+  void Continue();
   // No record follows.
   void End(absl::Status status);
   // True once the receiver is gone.
@@ -57,6 +59,7 @@ class RunEventWriter : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   int64_t durable_ ABSL_GUARDED_BY(mutex_) = 0;
   bool run_ended_ ABSL_GUARDED_BY(mutex_) = false;  // At durable_.
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+  bool will_continue_ ABSL_GUARDED_BY(mutex_) = false;
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;  // A thread is in Pump.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

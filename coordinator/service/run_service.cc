@@ -13,6 +13,7 @@
 #include "coordinator/core/run_queries.h"
 #include "coordinator/service/answer.h"
 #include "coordinator/service/services.h"
+#include "coordinator/service/shared_slice.h"
 
 namespace atl::coordinator {
 namespace {
@@ -75,15 +76,8 @@ struct EncodedRun {
 };
 
 grpc::ByteBuffer ToBuffer(const EncodedRun& run) {
-  using Shared = std::shared_ptr<const std::string>;
-  const grpc::Slice parts[] = {
-      rpc::BorrowSlice(
-          *run.spec_part,
-          [](void* part) {
-            std::unique_ptr<Shared> last(static_cast<Shared*>(part));
-          },
-          std::make_unique<Shared>(run.spec_part).release()),
-      grpc::Slice(run.rest)};
+  const grpc::Slice parts[] = {ShareSlice(run.spec_part),
+                               grpc::Slice(run.rest)};
   return grpc::ByteBuffer(parts, 2);
 }
 

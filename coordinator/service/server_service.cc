@@ -2,6 +2,7 @@
 
 #include "absl/time/clock.h"
 #include "atoll/v1/server_service.grpc.pb.h"
+#include "base/features/features.h"
 #include "coordinator/client/plan_parts.h"
 #include "coordinator/service/answer.h"
 #include "coordinator/service/latest_writer.h"
@@ -33,12 +34,14 @@ class ServerServiceImpl : public v1::ServerService::CallbackService {
       const v1::WatchServerPlanRequest* request) override {
     auto writer =
         LatestWriter<v1::WatchServerPlanResponse, v1::ServerPlan>::Make(
-            [](v1::ServerPlan plan) { return CutPlan(std::move(plan)); });
+            [](v1::ServerPlan plan) { return CutPlan(std::move(plan)); },
+            MergePlans);
     const absl::Status caller =
         CheckCaller(*context, Role::kServer, request->server_id());
     if (caller.ok()) {
       loop_.WatchServer(request->server_id(), request->incarnation(), writer,
                         request->log_seen(), request->directory_id(),
+                        PeerFeatures(request->features()),
                         GetOrigin(context, *request));
     } else {
       writer->End(caller);

@@ -110,28 +110,40 @@ class TrainingStateServiceImpl
       grpc::CallbackServerContext* context,
       const v1::ListRoundsRequest* request,
       v1::ListRoundsResponse* response) override {
-    // The answer reads the history, once the page's rounds are durable.
+    // The pool reads the history, once the page's rounds are durable.
     const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
     if (!caller.ok()) return AnswerError(context, caller.status());
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    loop_.Post<RoundsPage>(
+    const CallOrigin origin = GetOrigin(context, *request);
+    loop_.Post<AskedRounds>(
         [request, caller = *caller](
             Coordinator& coordinator,
-            absl::Time now) -> absl::StatusOr<RoundsPage> {
+            absl::Time now) -> absl::StatusOr<AskedRounds> {
           ASSIGN_OR_RETURN(
               RunMachine* const run,
               FindRunFor(coordinator, caller, request->run_id()));
-          return PlanRounds(run->state(), *request);
+          ASSIGN_OR_RETURN(RoundsPage page, PlanRounds(run->state(), *request));
+          return AskedRounds{run->state().run_uid(), std::move(page)};
         },
-        [this, reactor, request, response](absl::StatusOr<RoundsPage> page) {
-          if (!page.ok()) {
-            return reactor->Finish(
-                rpc::ToGrpc(WithDefaultReason(page.status())));
+        [=, this](absl::StatusOr<AskedRounds> asked) {
+          absl::Status status = asked.status();
+          if (status.ok()) {
+            status = loop_.reads().Run(
+                origin, [=, this, asked = *std::move(asked)](
+                            const absl::Status& admitted) {
+                  using Read = absl::StatusOr<v1::ListRoundsResponse>;
+                  AddKnownPhases(
+                      reactor, request, response, asked,
+                      admitted.ok() ? ReadRounds(loop_.store(),
+                                                 request->run_id(), asked.page)
+                                    : Read(admitted));
+                });
           }
-          absl::StatusOr<v1::ListRoundsResponse> read =
-              ReadRounds(loop_.store(), request->run_id(), *page);
-          AddKnownPhases(reactor, request, response, std::move(read));
-        });
+          if (!status.ok()) {
+            reactor->Finish(rpc::ToGrpc(WithDefaultReason(status)));
+          }
+        },
+        origin);
     return reactor;
   }
 
@@ -199,18 +211,35 @@ class TrainingStateServiceImpl
   }
 
  private:
+  // A page of a run's history, as it was decided.
+  struct AskedRounds {
+    std::string run_uid;
+    RoundsPage page;
+  };
+
   // Adds to the rounds what only the core knows, and answers.
   void AddKnownPhases(grpc::ServerUnaryReactor* reactor,
                       const v1::ListRoundsRequest* request,
                       v1::ListRoundsResponse* response,
+                      const AskedRounds& asked,
                       absl::StatusOr<v1::ListRoundsResponse> read) {
     loop_.Post<v1::ListRoundsResponse>(
-        [request, read = std::move(read)](Coordinator& coordinator,
-                                          absl::Time now) mutable
+        [request, run_uid = asked.run_uid, first_kept = asked.page.first_kept,
+         read = std::move(read)](Coordinator& coordinator,
+                                 absl::Time now) mutable
         -> absl::StatusOr<v1::ListRoundsResponse> {
-          RETURN_IF_ERROR(read.status());
           ASSIGN_OR_RETURN(const RunMachine* const run,
                            coordinator.FindRun(request->run_id()));
+          ASSIGN_OR_RETURN(const RoundsPage present,
+                           PlanRounds(run->state(), {}));
+          // The rows may have gone before they were read.
+          if (run->state().run_uid() != run_uid ||
+              (!read.ok() && present.first_kept != first_kept)) {
+            return Refuse(absl::StatusCode::kUnavailable, "HISTORY_MOVED",
+                          "rounds were deleted while they were read: call "
+                          "again");
+          }
+          RETURN_IF_ERROR(read.status());
           AddPhases(run->state(), run->observed(), kPageBytes, *read);
           return std::move(read);
         },

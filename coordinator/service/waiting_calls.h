@@ -15,6 +15,11 @@
 
 namespace atl::coordinator {
 
+// Calls of a lower rank are decided first. In plaintext, where callers name
+// themselves, all calls have the operators' rank.
+enum class CallRank { kServer = 0, kIsland = 1, kOperator = 2, kReader = 3 };
+inline constexpr size_t kCallRankCount = 4;
+
 // Where a call comes from.
 struct CallOrigin {
   // "island:attic", one certificate; empty in plaintext and for our own events:
@@ -24,9 +29,10 @@ struct CallOrigin {
   std::string run_id;
   size_t bytes = 0;    // The size of its request.
   // True once its caller no longer waits for the answer. Empty: never. Called
-  // on the loop's thread before the call is answered.
+  // on any thread, before the call is answered.
   std::function<bool()> is_gone;
   bool is_member = false;  // The certificate is an island's or a reader's.
+  CallRank rank = CallRank::kOperator;  // Also of our own events.
 };
 
 class WaitingCalls {

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/codec/f32_bytes.h"
 #include "base/layout/digest.h"
 #include "base/layout/exchange.h"
@@ -21,6 +22,7 @@
 #include "base/layout/layout.h"
 #include "base/rpc/allocator.h"
 #include "base/status/status_macros.h"
+#include "coordinator/client/client.h"
 #include "coordinator/client/island_control_client.h"
 #include "server/client/parameter_client.h"
 #include "tests/benchmarks/vectors.h"
@@ -49,6 +51,7 @@ class RoundIsland {
   absl::Status NextPlan();
   const v1::OpenRound* FindOpen(int64_t version) const;
   absl::Status WaitForOpen(int64_t version);
+  absl::Status WaitForDisks();
   absl::Status WaitForVersion(int64_t version);
   absl::Status Describe(int64_t version);
   absl::Status Encode();
@@ -65,6 +68,7 @@ class RoundIsland {
 
   const RoundIslandOptions options_;
   std::unique_ptr<coordinator::IslandControlClient> coordinator_;
+  std::unique_ptr<coordinator::Client> states_;
   std::unique_ptr<RunLayout> layout_;
   std::unique_ptr<server::ParameterClient> servers_;
   v1::IslandPlan plan_;
@@ -82,6 +86,9 @@ absl::Status RoundIsland::Start() {
   coordinator::IslandControlClientOptions control;
   control.address = options_.coordinator;
   ASSIGN_OR_RETURN(coordinator_, coordinator::MakeIslandControlClient(control));
+  coordinator::ClientOptions reader;
+  reader.address = options_.coordinator;
+  ASSIGN_OR_RETURN(states_, coordinator::MakeClient(reader));
   v1::JoinRequest request;
   request.set_run_id(options_.run_id);
   request.set_island_id(options_.island_id);
@@ -138,11 +145,33 @@ const v1::OpenRound* RoundIsland::FindOpen(int64_t version) const {
 }
 
 absl::Status RoundIsland::WaitForOpen(int64_t version) {
-  while (FindOpen(version) == nullptr ||
-         plan_.persisted_commit_seq() < plan_.commit_seq()) {
-    RETURN_IF_ERROR(NextPlan());
+  while (FindOpen(version) == nullptr) RETURN_IF_ERROR(NextPlan());
+  return WaitForDisks();
+}
+
+// Otherwise a round would be timed while the disks write the one before it. No
+// plan comes for that alone, so the state of the run tells.
+absl::Status RoundIsland::WaitForDisks() {
+  const absl::Time end = absl::Now() + kPatience;
+  v1::GetRunStateRequest request;
+  request.set_run_id(options_.run_id);
+  while (absl::Now() < end) {
+    ASSIGN_OR_RETURN(
+        const v1::GetRunStateResponse state,
+        states_->Call(&v1::TrainingStateService::Stub::GetRunState, request));
+    if (std::all_of(state.servers().begin(), state.servers().end(),
+                    [&](const v1::ServerState& server) {
+                      return server.persisted_commit_seq() >=
+                             plan_.commit_seq();
+                    })) {
+      return absl::OkStatus();
+    }
+    const auto plan =
+        coordinator_->WaitForPlan(coordinator::ToPosition(plan_),
+                                  absl::Milliseconds(5), std::stop_token());
+    if (plan.ok()) plan_ = *plan;
   }
-  return absl::OkStatus();
+  return absl::DeadlineExceededError("the servers' disks do not keep up");
 }
 
 absl::Status RoundIsland::WaitForVersion(int64_t version) {

@@ -194,7 +194,7 @@ class World : public coordinator::ServerDirectory {
     for (storage::v1::Record& record : machine_->TakeRecords()) {
       log_.push_back(std::move(record));
     }
-    if (machine_->TakePlanChanged()) ++plan_revision_;
+    if (machine_->TakePlanChange().any()) ++plan_revision_;
   }
 
   void Kill() {

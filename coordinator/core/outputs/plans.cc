@@ -39,10 +39,9 @@ v1::OpenRound SharedOpenRound(const v1::OpenRound& open) {
   return shared;
 }
 
-// Tells the island of `slot` its turn to evaluate what `open` makes.
-void AddEvaluator(const RunState& state, const v1::OpenRound& open,
-                  int32_t slot, v1::OpenRound& told) {
-  const std::vector<int32_t> evaluators = state.ListEvaluators(open);
+// Tells the island of `slot` its turn among `evaluators`.
+void AddEvaluator(const std::vector<int32_t>& evaluators, int32_t slot,
+                  v1::OpenRound& told) {
   const auto at =
       std::lower_bound(evaluators.begin(), evaluators.end(), slot);
   told.set_evaluator_count(static_cast<int32_t>(evaluators.size()));
@@ -182,13 +181,17 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state,
 }
 
 void AddIsland(const RunState& state, const Observations& observed,
-               int32_t slot, v1::IslandPlan& plan) {
+               int32_t slot, v1::IslandPlan& plan,
+               const std::vector<int32_t>* evaluators) {
   plan.set_slot(slot);
   plan.set_island_epoch(state.members()[slot].record.island_epoch());
   for (v1::OpenRound& open : *plan.mutable_open_rounds()) {
     const v1::OpenRound& whole = state.fragments()[open.fragment()].open;
     AddSlot(whole, slot, open);
-    if (open.fragment() == 0) AddEvaluator(state, whole, slot, open);
+    if (open.fragment() != 0) continue;
+    AddEvaluator(
+        evaluators == nullptr ? state.ListEvaluators(whole) : *evaluators, slot,
+        open);
   }
   plan.clear_outcomes();
   for (v1::ContributionOutcome& outcome : state.outcomes().Newest(

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "atoll/v1/plan.pb.h"
 #include "coordinator/core/state/observations.h"
@@ -23,14 +24,24 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state,
                                      const Observations& observed,
                                      const ServerDirectory& servers);
 
-// Adds the part for the island with `slot`.
+// Adds the part for the island with `slot`. `evaluators`: as ListEvaluators
+// returns them for the open round of fragment 0; null: it is asked.
 void AddIsland(const RunState& state, const Observations& observed,
-               int32_t slot, v1::IslandPlan& plan);
+               int32_t slot, v1::IslandPlan& plan,
+               const std::vector<int32_t>* evaluators = nullptr);
 
 // The plan of one run for the owner of `shard`. Requires: placed.
 v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
                                      const Observations& observed,
                                      int32_t shard);
+
+// True once a shard has reported that it keeps nothing of an ended run without
+// pins. Until then its plans must tell it about the end and the lost pins.
+inline bool HasLetGo(const ObservedShard& shard) {
+  return shard.reported && shard.report.stored().empty() &&
+         shard.report.refused().empty() && shard.report.held_for_pins() == 0 &&
+         shard.report.checkpoints().empty();
+}
 
 // Largest commit_seq that every shard has persisted, by the newest reports;
 // before all have reported, the least possible value.

@@ -188,6 +188,13 @@ class SampleReaders {
     return true;
   }
 
+  // The slots with the digest of `slot`, with itself; empty: it has none.
+  std::set<int32_t> ListSame(int32_t slot) const {
+    const auto known = digests_.find(slot);
+    return known == digests_.end() ? std::set<int32_t>()
+                                   : slots_.at(known->second);
+  }
+
   // The lowest other slot with the digest of `slot`; nullopt: none has it.
   std::optional<int32_t> FindOther(int32_t slot) const {
     const auto known = digests_.find(slot);

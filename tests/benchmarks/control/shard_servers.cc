@@ -68,6 +68,7 @@ void ShardServer::Register() {
 
 void ShardServer::Follow() {
   v1::WatchServerPlanRequest request;
+  request.set_features(ProgramFeatures());
   request.set_server_id(server_id_);
   request.set_incarnation(incarnation_);
   request.set_directory_id(directory_id_);

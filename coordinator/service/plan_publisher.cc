@@ -1,0 +1,377 @@
+#include "coordinator/service/plan_publisher.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/features/features.h"
+#include "base/status/refusal.h"
+#include "base/status/status_macros.h"
+
+namespace atl::coordinator {
+namespace {
+
+// Streams whose receivers are gone are dropped this often.
+constexpr absl::Duration kSweepPeriod = absl::Milliseconds(250);
+
+template <typename Stream>
+void DropDone(std::list<Stream>& streams) {
+  streams.remove_if([](const Stream& stream) { return stream.sink->done(); });
+}
+
+// True if plans went out at `sent`, within the gap before `now`. A clock that was
+// set back holds up none.
+bool IsHeld(absl::Time sent, absl::Time now) {
+  return now >= sent && now < sent + PlanPublisher::kGap;
+}
+
+// Encodes the values that all own parts depend on.
+std::string EncodeRounds(const SharedPart& shared) {
+  std::string rounds = shared.rounds.SerializeAsString();
+  for (const int32_t slot : shared.evaluators) {
+    absl::StrAppend(&rounds, " ", slot);
+  }
+  return rounds;
+}
+
+}  // namespace
+
+absl::Status PlanPublisher::Check(const Coordinator& coordinator,
+                                  const std::string& run_id,
+                                  const IslandCredentials& island,
+                                  const RunMachine*& run) {
+  const auto found = coordinator.runs().find(run_id);
+  if (found == coordinator.runs().end()) {
+    // The newest log may have it.
+    RETURN_IF_ERROR(coordinator.CheckWritable());
+    return Refuse(absl::StatusCode::kNotFound, "NO_SUCH_RUN",
+                  absl::StrCat("there is no run ", run_id));
+  }
+  run = found->second.get();
+  return run->CheckIsland(island);
+}
+
+void PlanPublisher::Refresh(const Coordinator& coordinator,
+                            const RunMachine& machine, Run& run) {
+  run.due.shared = false;
+  SharedPart shared =
+      EncodeSharedPart(machine.state(), machine.observed(), coordinator);
+  std::string rounds = EncodeRounds(shared);
+  if (run.rounds != rounds) run.due.all_slots = true;
+  run.rounds = std::move(rounds);
+  if (run.shared.bytes == nullptr || *run.shared.bytes != *shared.bytes) {
+    ++run.shared_number;
+    run.due.all_slots = true;
+  } else {
+    shared.bytes = std::move(run.shared.bytes);
+  }
+  run.shared = std::move(shared);
+}
+
+void PlanPublisher::Offer(const Coordinator& coordinator,
+                          const RunMachine& machine, const Run& run,
+                          IslandStream& stream, bool is_first) {
+  std::string own = EncodeOwnPart(run.shared, machine.state(),
+                                  machine.observed(), stream.slot);
+  const codec::Sha256Digest digest = codec::ComputeSha256(own);
+  if (!is_first && stream.shared_number == run.shared_number &&
+      stream.own == digest) {
+    return;
+  }
+  stream.shared_number = run.shared_number;
+  stream.own = digest;
+  stream.sink->Offer({EncodeHead(coordinator.IslandPlanHead(machine)),
+                      run.shared.bytes, std::move(own)});
+}
+
+void PlanPublisher::AddIsland(const Coordinator& coordinator,
+                              const std::string& run_id,
+                              const IslandCredentials& island,
+                              std::shared_ptr<IslandSink> sink) {
+  const RunMachine* machine = nullptr;
+  if (absl::Status status = Check(coordinator, run_id, island, machine);
+      !status.ok()) {
+    return sink->End(std::move(status));
+  }
+  Run& run = runs_[run_id];
+  MakeRoom(run.streams, bounds_.a_caller, [&](const IslandStream& stream) {
+    return stream.island.island_id == island.island_id;
+  });
+  const auto count = [&] {
+    size_t all_count = 0;
+    for (const auto& [id, other] : runs_) all_count += other.streams.size();
+    return CheckRoom(bounds_.islands, all_count, run.streams.size(), run_id);
+  };
+  if (!count().ok()) DropDoneIslands();
+  if (absl::Status room = count(); !room.ok()) {
+    ended_.emplace_back(run_id, island);
+    if (run.streams.empty()) runs_.erase(run_id);
+    return sink->End(std::move(room));
+  }
+  if (run.shared.bytes == nullptr || run.due.shared) {
+    Refresh(coordinator, *machine, run);
+  }
+  if (run.streams.empty()) run.due = {};
+  // A change that other streams lack stays due.
+  if (run.due.for_islands()) {
+    islands_due_ = true;
+    next_send_ = std::min(next_send_, run.sent + kGap);
+  }
+  IslandStream stream = {island, std::move(sink)};
+  stream.slot =
+      machine->state().FindMember(island.island_id)->record.slot();
+  Offer(coordinator, *machine, run, stream, /*is_first=*/true);
+  if (machine->state().ended()) {
+    stream.sink->End(absl::OkStatus());
+    if (run.streams.empty()) runs_.erase(run_id);
+    return;
+  }
+  run.streams.push_back(std::move(stream));
+}
+
+void PlanPublisher::AddServer(const Coordinator& coordinator,
+                              const std::string& server_id,
+                              int64_t incarnation,
+                              const std::string& directory_id,
+                              uint64_t features,
+                              std::shared_ptr<ServerSink> sink,
+                              absl::Time now) {
+  absl::Status status =
+      coordinator.CheckServer(server_id, incarnation, directory_id);
+  MakeRoom(servers_, bounds_.a_caller, [&](const ServerStream& stream) {
+    return stream.server_id == server_id;
+  });
+  if (status.ok() && servers_.size() >= bounds_.servers) {
+    DropDone(servers_);
+    if (servers_.size() >= bounds_.servers) {
+      status = TooManyStreams(bounds_.servers, "");
+    }
+  }
+  if (!status.ok()) return sink->End(std::move(status));
+  ServerStream& stream = servers_.emplace_back();
+  stream.server_id = server_id;
+  stream.incarnation = incarnation;
+  stream.directory_id = directory_id;
+  stream.takes_changes = (features & kPlansOfChangedRuns) != 0;
+  stream.sink = std::move(sink);
+  Offer(coordinator, stream, now);
+}
+
+void PlanPublisher::EndInvalid(const Coordinator& coordinator,
+                               const std::string& run_id,
+                               const PlanChange& change, Run& run) {
+  run.streams.remove_if([&](const IslandStream& stream) {
+    if (!change.Concerns(stream.slot)) return false;
+    const RunMachine* machine = nullptr;
+    absl::Status status = Check(coordinator, run_id, stream.island, machine);
+    if (status.ok()) return false;
+    stream.sink->End(std::move(status));
+    NoteEnded(run_id, stream);
+    return true;
+  });
+}
+
+void PlanPublisher::DropDoneIslands() {
+  for (auto& [run_id, run] : runs_) {
+    run.streams.remove_if([&](const IslandStream& stream) {
+      if (!stream.sink->done()) return false;
+      NoteEnded(run_id, stream);
+      return true;
+    });
+  }
+}
+
+std::vector<std::pair<std::string, IslandCredentials>>
+PlanPublisher::TakeEnded() {
+  std::vector<std::pair<std::string, IslandCredentials>> ended =
+      std::exchange(ended_, {});
+  std::erase_if(ended, [&](const auto& one) {
+    const auto run = runs_.find(one.first);
+    return run != runs_.end() &&
+           std::any_of(run->second.streams.begin(), run->second.streams.end(),
+                       [&](const IslandStream& stream) {
+                         return stream.island.island_id ==
+                                    one.second.island_id &&
+                                stream.island.island_epoch ==
+                                    one.second.island_epoch;
+                       });
+  });
+  return ended;
+}
+
+void PlanPublisher::Note(const Coordinator& coordinator,
+                         const Effects& effects) {
+  // Another run may have the id by now, and these streams are not of it.
+  for (const std::string& id : effects.batch.deleted_runs) {
+    run_revisions_.erase(id);
+    const auto run = runs_.find(id);
+    if (run == runs_.end()) continue;
+    for (const IslandStream& stream : run->second.streams) {
+      stream.sink->End(Refuse(absl::StatusCode::kNotFound, "NO_SUCH_RUN",
+                              absl::StrCat("run ", id, " was deleted")));
+    }
+    runs_.erase(run);
+  }
+  for (const auto& [id, change] : effects.plan_changes) {
+    if (change.servers) {
+      servers_due_ = true;
+      run_revisions_[id] = effects.plan_revision;
+    }
+    const auto run = runs_.find(id);
+    if (run == runs_.end() || !change.for_islands()) continue;
+    EndInvalid(coordinator, id, change, run->second);
+    run->second.due.Add(change);
+    islands_due_ = true;
+  }
+  if (effects.servers_changed) {
+    servers_due_ = true;
+    all_revision_ = effects.plan_revision;
+    servers_.remove_if([&](const ServerStream& stream) {
+      const absl::Status status = coordinator.CheckServer(
+          stream.server_id, stream.incarnation, stream.directory_id);
+      if (status.ok()) return false;
+      stream.sink->End(status);
+      return true;
+    });
+  }
+}
+
+void PlanPublisher::NoteAll(const Coordinator& coordinator) {
+  for (auto& [id, run] : runs_) {
+    run.due = ChangeOfAll();
+    islands_due_ = true;
+    EndInvalid(coordinator, id, run.due, run);
+    run.shared = {};
+    run.sent = absl::InfinitePast();
+  }
+  servers_due_ = true;
+  run_revisions_.clear();
+  servers_.remove_if([&](ServerStream& stream) {
+    stream.revision = -1;
+    stream.given.clear();
+    stream.sent = absl::InfinitePast();
+    const absl::Status status = coordinator.CheckServer(
+        stream.server_id, stream.incarnation, stream.directory_id);
+    if (status.ok()) return false;
+    stream.sink->End(status);
+    return true;
+  });
+}
+
+void PlanPublisher::SendRun(const Coordinator& coordinator,
+                            const std::string& run_id, Run& run,
+                            absl::Time now) {
+  const RunMachine& machine = *coordinator.runs().at(run_id);
+  if (run.due.shared) Refresh(coordinator, machine, run);
+  const bool is_ended = machine.state().ended();
+  run.streams.remove_if([&](IslandStream& stream) {
+    if (stream.sink->done()) {
+      NoteEnded(run_id, stream);
+      return true;
+    }
+    if (run.due.Concerns(stream.slot) ||
+        stream.shared_number != run.shared_number) {
+      Offer(coordinator, machine, run, stream, /*is_first=*/false);
+      run.sent = now;
+    }
+    if (is_ended) stream.sink->End(absl::OkStatus());
+    return is_ended;
+  });
+  run.due = {};
+}
+
+void PlanPublisher::Send(const Coordinator& coordinator, absl::Time now) {
+  next_send_ = absl::InfiniteFuture();
+  if (now >= next_sweep_ || next_sweep_ > now + kSweepPeriod) {
+    DropDoneIslands();
+    DropDone(servers_);
+    next_sweep_ = now + kSweepPeriod;
+    islands_due_ = true;
+  }
+  if (std::exchange(islands_due_, false)) SendIslands(coordinator, now);
+  if (std::exchange(servers_due_, false)) SendServers(coordinator, now);
+}
+
+void PlanPublisher::SendIslands(const Coordinator& coordinator,
+                                absl::Time now) {
+  for (auto entry = runs_.begin(); entry != runs_.end();) {
+    auto& [run_id, run] = *entry;
+    if (!run.streams.empty() && run.due.for_islands()) {
+      if (IsHeld(run.sent, now) &&
+          !coordinator.runs().at(run_id)->state().ended()) {
+        islands_due_ = true;
+        next_send_ = std::min(next_send_, run.sent + kGap);
+      } else {
+        SendRun(coordinator, run_id, run, now);
+      }
+    }
+    entry = run.streams.empty() ? runs_.erase(entry) : std::next(entry);
+  }
+}
+
+void PlanPublisher::SendServers(const Coordinator& coordinator,
+                                absl::Time now) {
+  servers_.remove_if([&](ServerStream& stream) {
+    if (stream.sink->done()) return true;
+    if (coordinator.ServerPlanRevision(stream.server_id) <= stream.revision) {
+      return false;
+    }
+    if (IsHeld(stream.sent, now)) {
+      servers_due_ = true;
+      next_send_ = std::min(next_send_, stream.sent + kGap);
+    } else {
+      Offer(coordinator, stream, now);
+    }
+    return false;
+  });
+}
+
+void PlanPublisher::Offer(const Coordinator& coordinator, ServerStream& stream,
+                          absl::Time now) {
+  v1::ServerPlan plan = coordinator.ServerPlanHead(stream.server_id);
+  std::map<std::string, codec::Sha256Digest> given;
+  for (const auto& [id, run] : coordinator.runs()) {
+    const std::optional<int32_t> shard =
+        coordinator.FindPlannedShard(stream.server_id, *run);
+    if (!shard.has_value()) continue;
+    if (!stream.takes_changes) {
+      *plan.add_runs() = coordinator.ServerRunPlan(*run, *shard);
+      continue;
+    }
+    const auto before = stream.given.find(id);
+    const auto changed = run_revisions_.find(id);
+    const int64_t revision = std::max(
+        all_revision_, changed == run_revisions_.end() ? 0 : changed->second);
+    if (before != stream.given.end() && revision <= stream.revision) {
+      plan.add_unchanged_run_ids(id);
+      given.insert(*before);
+      continue;
+    }
+    v1::ServerRunPlan built = coordinator.ServerRunPlan(*run, *shard);
+    const codec::Sha256Digest digest =
+        codec::ComputeSha256(built.SerializeAsString());
+    given.emplace(id, digest);
+    if (before != stream.given.end() && before->second == digest) {
+      plan.add_unchanged_run_ids(id);
+    } else {
+      *plan.add_runs() = std::move(built);
+    }
+  }
+  stream.revision = plan.revision();
+  stream.given = std::move(given);
+  stream.sent = now;
+  stream.sink->Offer(std::move(plan));
+}
+
+void PlanPublisher::EndAll(const absl::Status& status) {
+  for (const auto& [id, run] : runs_) {
+    for (const IslandStream& stream : run.streams) stream.sink->End(status);
+  }
+  for (const ServerStream& stream : servers_) stream.sink->End(status);
+  runs_.clear();
+  servers_.clear();
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,156 @@
+// Sends plans to the streams of islands and servers, when they have changed.
+//
+// An island gets its plan if the part that all islands of the run share or its
+// own part differs from what its stream was given last. A server gets the plans
+// of its own runs; if it has the feature "plans of changed runs", those that
+// have not changed are only named.
+//
+// The first change goes out at once. Changes within kGap of a run's newest
+// plans (of a server's newest plan) go out together at the end of that time. The
+// first plan of a stream, the last plans of a run, and the end of a stream do
+// not wait.
+//
+// Every call passes the same core, whose state is durable. Thread-compatible.
+
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/codec/sha256.h"
+#include "coordinator/core/coordinator.h"
+#include "coordinator/core/outputs/island_parts.h"
+#include "coordinator/service/plan_sink.h"
+#include "coordinator/service/stream_room.h"
+
+namespace atl::coordinator {
+
+class PlanPublisher {
+ public:
+  static constexpr absl::Duration kGap = absl::Milliseconds(20);
+
+  struct Bounds {
+    // No run takes the streams of others, and all of them together fit into
+    // memory: with TLS a connection and its stream need up to 152 KiB, and a
+    // port takes 8192 connections.
+    StreamBound islands = {12288, 2048};
+    size_t servers = 4096;
+    // Streams of one island or server. A newer stream ends the oldest.
+    size_t a_caller = 4;
+  };
+  using IslandSink = PlanSink<EncodedIslandPlan>;
+  using ServerSink = PlanSink<v1::ServerPlan>;
+
+  explicit PlanPublisher(const Bounds& bounds) : bounds_(bounds) {}
+
+  // Gives the sink its first plan, and keeps it while it may have more. The sink
+  // is ended with the error if it may have none.
+  void AddIsland(const Coordinator& coordinator, const std::string& run_id,
+                 const IslandCredentials& island,
+                 std::shared_ptr<IslandSink> sink);
+  // `features` as PeerFeatures returns them.
+  void AddServer(const Coordinator& coordinator, const std::string& server_id,
+                 int64_t incarnation, const std::string& directory_id,
+                 uint64_t features, std::shared_ptr<ServerSink> sink,
+                 absl::Time now);
+
+  // Notes the plans that may have changed. Ends the streams of callers that are
+  // not members or servers any longer.
+  void Note(const Coordinator& coordinator, const Effects& effects);
+  // The core was rebuilt: every stream gets a plan.
+  void NoteAll(const Coordinator& coordinator);
+  // Sends what is due at `now`.
+  void Send(const Coordinator& coordinator, absl::Time now);
+  // When Send is needed if nothing else changes; InfiniteFuture: not.
+  absl::Time NextSend() const {
+    return runs_.empty() ? next_send_ : std::min(next_send_, next_sweep_);
+  }
+  // Islands whose last stream has ended since the last call, with its run_id.
+  // The same island may have a new stream by the time of the call: then it is
+  // left out.
+  std::vector<std::pair<std::string, IslandCredentials>> TakeEnded();
+
+  void EndAll(const absl::Status& status);
+
+ private:
+  struct IslandStream {
+    IslandCredentials island;
+    std::shared_ptr<IslandSink> sink;
+    int32_t slot = 0;
+    // Its newest plan had this Run.shared_number, and an own part with this
+    // digest.
+    int64_t shared_number = 0;
+    codec::Sha256Digest own = {};
+  };
+  // The streams of a run.
+  struct Run {
+    std::list<IslandStream> streams;
+    PlanChange due;
+    absl::Time sent = absl::InfinitePast();
+    SharedPart shared;          // Unless due.shared, of the present state.
+    std::string rounds;         // shared.rounds and shared.evaluators, encoded.
+    int64_t shared_number = 0;  // Grows when shared.bytes change.
+  };
+  struct ServerStream {
+    std::string server_id;
+    int64_t incarnation = 0;
+    std::string directory_id;
+    bool takes_changes = false;
+    std::shared_ptr<ServerSink> sink;
+    int64_t revision = -1;  // That of its newest plan.
+    absl::Time sent = absl::InfinitePast();
+    // The digests of the plans of its runs, by run_id, as it was given them.
+    std::map<std::string, codec::Sha256Digest> given;
+  };
+
+  // OK, with `run` set, if the island may have plans.
+  static absl::Status Check(const Coordinator& coordinator,
+                            const std::string& run_id,
+                            const IslandCredentials& island,
+                            const RunMachine*& run);
+  // Brings run.shared to the present state; due.shared is false afterwards.
+  static void Refresh(const Coordinator& coordinator, const RunMachine& machine,
+                      Run& run);
+  // Sends the stream its plan, if that is its first or differs from the one
+  // before.
+  static void Offer(const Coordinator& coordinator, const RunMachine& machine,
+                    const Run& run, IslandStream& stream, bool is_first);
+  // Ends the streams of `run` that `change` concerns, and whose callers are not
+  // members any longer.
+  void EndInvalid(const Coordinator& coordinator, const std::string& run_id,
+                  const PlanChange& change, Run& run);
+  void NoteEnded(const std::string& run_id, const IslandStream& stream) {
+    ended_.emplace_back(run_id, stream.island);
+  }
+  void DropDoneIslands();
+  void SendIslands(const Coordinator& coordinator, absl::Time now);
+  void SendServers(const Coordinator& coordinator, absl::Time now);
+  void SendRun(const Coordinator& coordinator, const std::string& run_id,
+               Run& run, absl::Time now);
+  void Offer(const Coordinator& coordinator, ServerStream& stream,
+             absl::Time now);
+
+  const Bounds bounds_;
+  std::map<std::string, Run> runs_;  // Those with streams.
+  std::list<ServerStream> servers_;
+  // The newest revision with which the plan of each run may have changed for
+  // servers, and the newest one with which all of them may have.
+  std::map<std::string, int64_t> run_revisions_;
+  int64_t all_revision_ = 0;
+  std::vector<std::pair<std::string, IslandCredentials>> ended_;
+  bool islands_due_ = false;  // Some run.due has something.
+  bool servers_due_ = false;  // Some server may lack a plan.
+  absl::Time next_sweep_ = absl::InfinitePast();
+  absl::Time next_send_ = absl::InfiniteFuture();
+};
+
+}  // namespace atl::coordinator

@@ -1,0 +1,67 @@
+// Threads that read the store for queries, so that the event loop's thread never
+// waits for the disk on a reader's behalf.
+//
+// Thread-safe.
+
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "base/sync/mutex.h"
+#include "coordinator/service/waiting_calls.h"
+
+namespace atl::coordinator {
+
+class ReadPool {
+ public:
+  // Reads that wait or run. A caller that floods takes only its part.
+  static constexpr WaitingCalls::Bounds kBounds = {
+      .all = {256, size_t{16} << 20},
+      .members = {192, size_t{12} << 20},
+      .a_run = {128, size_t{8} << 20},
+      .a_caller = {8, size_t{4} << 20}};
+
+  explicit ReadPool(int thread_count = 2,
+                    const WaitingCalls::Bounds& bounds = kBounds);
+  // Stops.
+  ~ReadPool();
+  ReadPool(const ReadPool&) = delete;
+  ReadPool& operator=(const ReadPool&) = delete;
+
+  // Calls `read` once, on a thread of the pool, with OK; or with CANCELLED, if
+  // the caller is gone by then.
+  //
+  // RESOURCE_EXHAUSTED, QUEUE_FULL: too many wait; `read` is not called.
+  // UNAVAILABLE, STOPPING: the pool has stopped; likewise.
+  absl::Status Run(const CallOrigin& origin,
+                   std::function<void(const absl::Status&)> read);
+  // The same for reads of our own, which come first, and whose number the caller
+  // bounds: never full. Does nothing after Stop.
+  void RunOwn(std::function<void()> read);
+
+  // Finishes the reads that were accepted. Idempotent.
+  void Stop();
+
+ private:
+  struct Read {
+    CallOrigin origin;
+    bool is_counted = false;
+    std::function<void(const absl::Status&)> run;
+  };
+
+  void Work();
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Read> reads_ ABSL_GUARDED_BY(mutex_);
+  WaitingCalls waiting_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace atl::coordinator
