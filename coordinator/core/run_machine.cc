@@ -18,6 +18,7 @@
 #include "base/time/proto_time.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/data_lease.h"
+#include "coordinator/core/rounds/index_updates.h"
 #include "coordinator/core/rounds/recalls.h"
 #include "coordinator/core/rounds/slot_plans.h"
 #include "coordinator/core/slot_reuse.h"
@@ -83,6 +84,7 @@ absl::StatusOr<RunAnswer> RunMachine::Step(const RunEvent& event,
 
 absl::Status RunMachine::Take(const event::Tick& tick, RunAnswer& answer) {
   due_ = now_;
+  SetDueByTime();
   Advance();
   return absl::OkStatus();
 }
@@ -134,6 +136,7 @@ absl::Status RunMachine::Take(const event::Recovered& recovered,
                               RunAnswer& answer) {
   due_ = now_;
   ResizeObservations();
+  TakeSealed(state_, observed_);
   for (const Member& member : state_.members()) {
     if (!member.present()) continue;
     ObservedMember& seen = observed_.members[member.record.slot()];
@@ -155,10 +158,7 @@ absl::Status RunMachine::Take(const event::Recovered& recovered,
 }
 
 void RunMachine::ResizeObservations() {
-  observed_.shards.resize(state_.server_ids().size());
-  observed_.members.resize(state_.members().size());
-  observed_.timers.resize(state_.fragments().size());
-  observed_.asked.resize(state_.fragments().size());
+  coordinator::ResizeObservations(state_, observed_);
 }
 
 absl::Status RunMachine::CheckNotEnded() const {
@@ -250,12 +250,7 @@ int64_t RunMachine::SeqSeen(int32_t slot) const {
       seq = std::max(seq, key.seq());
     }
   };
-  for (const ObservedShard& shard : observed_.shards) {
-    for (const auto& [place, info] : shard.had) see(info.key());
-    if (!shard.reported) continue;
-    for (const auto& stored : shard.report.stored()) see(stored.info().key());
-    for (const auto& refused : shard.report.refused()) see(refused.key());
-  }
+  seq = std::max(seq, observed_.index.SeqMax(slot, seq_max));
   for (const FragmentState& fragment : state_.fragments()) {
     for (const auto& sealed : fragment.sealed.seal().contributions()) {
       see(sealed.key());
@@ -402,9 +397,9 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
   response.set_session_secret(join.session_secret);
   response.set_next_seq(next_seq);
   for (const FragmentState& fragment : state_.fragments()) {
-    for (const auto& [place, seen] : CollectContributions(
-             state_, observed_.shards, fragment.newest.fragment())) {
-      if (place.first == member.slot() && seen.info.has_value()) {
+    for (const auto& [place, seen] :
+         observed_.index.Seen(fragment.newest.fragment())) {
+      if (place.first == member.slot() && seen.info != nullptr) {
         *response.add_open_contributions() = *seen.info;
       }
     }
@@ -479,6 +474,7 @@ absl::Status RunMachine::Take(const event::Progress& progress,
   Touch(island.island_id);
   const int32_t slot = state_.FindMember(island.island_id)->record.slot();
   ObservedMember& observed = observed_.members[slot];
+  NoteClaim(state_, slot, request.tokens_per_second(), observed_);
   // Plans warn of equal digests.
   if (observed_.sample_readers.Set(slot, request.index_digest())) {
     plan_changed_ = true;
@@ -591,8 +587,7 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
       shard.report.stored_size() != report.stored_size()) {
     plan_changed_ = true;
   }
-  shard.reported = true;
-  shard.report = report;
+  TakeReport(state_, number, report, observed_);
   // A report may hold any number.
   shard.acknowledged_commit_seq =
       std::max(shard.acknowledged_commit_seq,
@@ -608,11 +603,7 @@ absl::Status RunMachine::Take(const event::ServerChanged& changed,
     if (state_.server_ids()[shard] != changed.server_id) continue;
     plan_changed_ = true;
     if (!changed.restarted) continue;
-    ObservedShard fresh;
-    fresh.had = std::move(observed_.shards[shard].had);
-    fresh.acknowledged_commit_seq =
-        observed_.shards[shard].acknowledged_commit_seq;
-    observed_.shards[shard] = std::move(fresh);
+    ForgetReport(state_, static_cast<int32_t>(shard), observed_);
   }
   Advance();
   return absl::OkStatus();
@@ -655,11 +646,7 @@ absl::Status RunMachine::Take(const event::MoveShards& moved,
   }
   Emit(std::move(record));
   for (const size_t shard : shards) {
-    ObservedShard fresh;
-    fresh.had = std::move(observed_.shards[shard].had);
-    fresh.acknowledged_commit_seq =
-        observed_.shards[shard].acknowledged_commit_seq;
-    observed_.shards[shard] = std::move(fresh);
+    ForgetReport(state_, static_cast<int32_t>(shard), observed_);
     reasons_.push_back(absl::StrCat("shard ", shard, " of ", moved.from,
                                     " belongs to ", moved.to,
                                     ", with another data directory"));
@@ -677,6 +664,7 @@ void RunMachine::Emit(storage::v1::Record record) {
   }
   CHECK_OK(state_.Apply(record));
   ResizeObservations();
+  TakeRecord(state_, record, observed_);
   if (record.has_run_state_set()) RestartIdleTime(now_, observed_);
   plan_changed_ = true;
   records_.push_back(std::move(record));
