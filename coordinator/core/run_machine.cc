@@ -21,6 +21,7 @@
 #include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/data_lease.h"
+#include "coordinator/core/rounds/index_updates.h"
 #include "coordinator/core/rounds/recalls.h"
 #include "coordinator/core/rounds/slot_plans.h"
 #include "coordinator/core/slot_reuse.h"
@@ -107,6 +108,7 @@ absl::StatusOr<RunAnswer> RunMachine::Step(const RunEvent& event,
 
 absl::Status RunMachine::Take(const event::Tick& tick, RunAnswer& answer) {
   due_ = now_;
+  SetDueByTime();
   Advance();
   return absl::OkStatus();
 }
@@ -158,6 +160,7 @@ absl::Status RunMachine::Take(const event::Recovered& recovered,
                               RunAnswer& answer) {
   due_ = now_;
   ResizeObservations();
+  TakeSealed(state_, observed_);
   for (const Member& member : state_.members()) {
     if (!member.present()) continue;
     ObservedMember& seen = observed_.members[member.record.slot()];
@@ -180,10 +183,7 @@ absl::Status RunMachine::Take(const event::Recovered& recovered,
 }
 
 void RunMachine::ResizeObservations() {
-  observed_.shards.resize(state_.server_ids().size());
-  observed_.members.resize(state_.members().size());
-  observed_.timers.resize(state_.fragments().size());
-  observed_.asked.resize(state_.fragments().size());
+  coordinator::ResizeObservations(state_, observed_);
 }
 
 absl::Status RunMachine::CheckNotEnded() const {
@@ -268,6 +268,7 @@ void RunMachine::Touch(const std::string& island_id) {
 void RunMachine::SetNotAway(int32_t slot) {
   observed_.aways.Set(slot, absl::InfiniteFuture());
   if (!std::exchange(observed_.members[slot].away, false)) return;
+  observed_.SetAllDue();
   unsettled_ = true;
   other_timer_.reset();
 }
@@ -281,12 +282,7 @@ int64_t RunMachine::SeqSeen(int32_t slot) const {
       seq = std::max(seq, key.seq());
     }
   };
-  for (const ObservedShard& shard : observed_.shards) {
-    for (const auto& [place, info] : shard.had) see(info.key());
-    if (!shard.reported) continue;
-    for (const auto& stored : shard.report.stored()) see(stored.info().key());
-    for (const auto& refused : shard.report.refused()) see(refused.key());
-  }
+  seq = std::max(seq, observed_.index.SeqMax(slot, seq_max));
   for (const FragmentState& fragment : state_.fragments()) {
     for (const auto& sealed : fragment.sealed.seal().contributions()) {
       see(sealed.key());
@@ -438,9 +434,9 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
   response.set_session_secret(join.session_secret);
   response.set_next_seq(next_seq);
   for (const FragmentState& fragment : state_.fragments()) {
-    for (const auto& [place, seen] : CollectContributions(
-             state_, observed_.shards, fragment.newest.fragment())) {
-      if (place.first == member.slot() && seen.info.has_value()) {
+    for (const auto& [place, seen] :
+         observed_.index.Seen(fragment.newest.fragment())) {
+      if (place.first == member.slot() && seen.info != nullptr) {
         *response.add_open_contributions() = *seen.info;
       }
     }
@@ -571,6 +567,9 @@ void RunMachine::TakeProgress(const std::string& island_id,
                               const v1::ReportProgressRequest& request) {
   const int32_t slot = state_.FindMember(island_id)->record.slot();
   ObservedMember& observed = observed_.members[slot];
+  if (NoteClaim(state_, slot, request.tokens_per_second(), observed_)) {
+    unsettled_ = true;
+  }
   SetSamples(slot, request.index_digest());
   observed.loss_sum +=
       request.loss() * static_cast<double>(request.loss_step_count());
@@ -706,8 +705,7 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
     plan_change_.servers = true;
   }
   const bool had_let_go = HasLetGo(shard);
-  shard.reported = true;
-  shard.report = report;
+  TakeReport(state_, number, report, observed_);
   if (state_.ended() && HasLetGo(shard) != had_let_go) {
     plan_change_.servers = true;
   }
@@ -727,11 +725,7 @@ absl::Status RunMachine::Take(const event::ServerChanged& changed,
     plan_change_.servers = true;
     plan_change_.shared = true;
     if (!changed.restarted) continue;
-    ObservedShard fresh;
-    fresh.had = std::move(observed_.shards[shard].had);
-    fresh.acknowledged_commit_seq =
-        observed_.shards[shard].acknowledged_commit_seq;
-    observed_.shards[shard] = std::move(fresh);
+    ForgetReport(state_, static_cast<int32_t>(shard), observed_);
   }
   Advance();
   return absl::OkStatus();
@@ -774,11 +768,7 @@ absl::Status RunMachine::Take(const event::MoveShards& moved,
   }
   Emit(std::move(record));
   for (const size_t shard : shards) {
-    ObservedShard fresh;
-    fresh.had = std::move(observed_.shards[shard].had);
-    fresh.acknowledged_commit_seq =
-        observed_.shards[shard].acknowledged_commit_seq;
-    observed_.shards[shard] = std::move(fresh);
+    ForgetReport(state_, static_cast<int32_t>(shard), observed_);
     reasons_.push_back(absl::StrCat("shard ", shard, " of ", moved.from,
                                     " belongs to ", moved.to,
                                     ", with another data directory"));
@@ -792,16 +782,11 @@ namespace {
 // The header that a shard has reported for `key`, or had; null: none has.
 const v1::ContributionInfo* FindHeader(const Observations& observed,
                                        const v1::ContributionKey& key) {
-  for (const ObservedShard& shard : observed.shards) {
-    const auto had = shard.had.find(ToPlace(key));
-    if (had != shard.had.end()) return &had->second;
-    for (const v1::StoredContribution& stored : shard.report.stored()) {
-      const v1::ContributionKey& other = stored.info().key();
-      if (other.run_epoch() == key.run_epoch() &&
-          ToPlace(other) == ToPlace(key)) {
-        return &stored.info();
-      }
-    }
+  const KnownContribution* const known = observed.index.Find(ToPlace(key));
+  if (known == nullptr) return nullptr;
+  for (const ShardPart& part : known->parts) {
+    if (part.info != nullptr) return part.info.get();
+    if (part.had != nullptr) return part.had.get();
   }
   return nullptr;
 }
@@ -847,6 +832,7 @@ void RunMachine::Emit(storage::v1::Record record) {
   }
   CHECK_OK(state_.Apply(record));
   ResizeObservations();
+  TakeRecord(state_, record, observed_);
   if (record.has_run_state_set()) RestartIdleTime(now_, observed_);
   plan_change_.Add(ChangeBy(record));
   if (record.has_member_set()) {

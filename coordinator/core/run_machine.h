@@ -234,7 +234,19 @@ class RunMachine {
   void EmitRelease(const std::string& pin_id);
 
   // Makes one pass over everything that may be due; true if it made a record.
+  // It decides on the marked fragments (FragmentDecision::is_due). The last
+  // decisions on the others stand.
   bool AdvanceOnce();
+  // Marks what must be decided again because due_ has changed.
+  void SetDueByTime();
+  // Fragments that this pass decides on. The pass marks others too.
+  bool IsDue(int32_t fragment) const {
+    return is_in_pass_[fragment] || observed_.decisions[fragment].is_due;
+  }
+  // Emits outcomes of contributions that no round can take any longer.
+  void SettleEnded();
+  // Measures islands whose contributions have come.
+  void NoteSpeeds();
   void AdvanceStart();
   void PauseOnFault();
   void ExpireLeases();
@@ -306,6 +318,14 @@ class RunMachine {
   std::optional<uint64_t> required_features_;  // Once it was needed.
   v1::Fault frozen_fault_;
   absl::Status refusal_;  // Not OK: frozen.
+
+  std::vector<bool> is_in_pass_;  // By fragment: marked before the pass.
+  std::string open_waits_for_;    // Why the last DecideOpen made no record.
+  // When DecideRecall and the islands that sit out must be asked again, as of
+  // the revision.
+  absl::Time recall_timer_ = absl::InfiniteFuture();
+  absl::Time sit_out_timer_ = absl::InfiniteFuture();
+  int64_t timers_revision_ = -1;
 
   std::vector<storage::v1::Record> records_;
   std::vector<std::string> reasons_;

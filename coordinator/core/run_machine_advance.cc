@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/features/features.h"
@@ -14,6 +15,7 @@
 #include "base/time/proto_time.h"
 #include "coordinator/core/rounds/async_rounds.h"
 #include "coordinator/core/rounds/data_lease.h"
+#include "coordinator/core/rounds/index_updates.h"
 #include "coordinator/core/rounds/kept_checkpoints.h"
 #include "coordinator/core/rounds/measured_speeds.h"
 #include "coordinator/core/rounds/open_round.h"
@@ -32,24 +34,30 @@ void RunMachine::Advance() {
   if (!refusal_.ok()) return;
   // Each pass but the last makes a record. The limit catches our own bugs.
   for (int pass = 0; AdvanceOnce(); ++pass) CHECK_LT(pass, 100000);
+  if (timers_revision_ == state_.revision()) return;
+  recall_timer_ = RecallTimer(state_, observed_);
+  sit_out_timer_ = SitOutTimer(state_, due_);
+  timers_revision_ = state_.revision();
 }
 
 bool RunMachine::AdvanceOnce() {
   const int64_t revision = state_.revision();
   waits_for_.clear();
-  ExpirePins();
-  for (int32_t f = 0; state_.started() && f < state_.fragments().size(); ++f) {
-    EmitOutcomes(SettleRevoked(state_, observed_, f));
-    EmitOutcomes(IsAsync(state_.spec().schedule())
-                     ? SettleAsync(state_, observed_, f)
-                     : SettleOld(state_, observed_, f));
+  is_in_pass_.assign(state_.fragments().size(), false);
+  for (size_t f = 0; f < is_in_pass_.size(); ++f) {
+    is_in_pass_[f] = std::exchange(observed_.decisions[f].is_due, false);
   }
+  ExpirePins();
+  SettleEnded();
   if (state_.ended()) return state_.revision() != revision;
   ExpireLeases();
   NoteAways();
   PauseOnFault();
   PauseOnGuard();
-  plan_change_.all_slots |= UpdateRecalls(state_, now_, observed_);
+  if (UpdateRecalls(state_, now_, observed_)) {
+    plan_change_.all_slots = true;
+    timers_revision_ = -1;
+  }
   if (!state_.started() || state_.server_ids().empty()) {
     if (state_.state() == v1::RUN_STATE_STARTING) AdvanceStart();
     return state_.revision() != revision;
@@ -60,9 +68,51 @@ bool RunMachine::AdvanceOnce() {
   }
   AdvanceSealed();
   if (state_.ended()) return true;
-  NoteReceived(state_, now_, observed_);
+  NoteSpeeds();
   if (state_.state() == v1::RUN_STATE_ACTIVE) AdvanceOpen();
   return state_.revision() != revision;
+}
+
+void RunMachine::SettleEnded() {
+  for (int32_t f = 0; state_.started() && f < state_.fragments().size(); ++f) {
+    if (!IsDue(f)) continue;
+    EmitOutcomes(SettleRevoked(state_, observed_, f));
+    EmitOutcomes(IsAsync(state_.spec().schedule())
+                     ? SettleAsync(state_, observed_, f)
+                     : SettleOld(state_, observed_, f));
+  }
+}
+
+void RunMachine::NoteSpeeds() {
+  bool has_measured = false;
+  for (int32_t f = 0; f < state_.fragments().size(); ++f) {
+    if (!IsDue(f)) continue;
+    const ReceivedNote note = NoteReceived(state_, f, now_, observed_);
+    has_measured |= note.has_measured;
+    if (note.must_repeat) observed_.SetDue(f);
+  }
+  if (!has_measured) return;
+  for (int32_t f = 0; f < state_.fragments().size(); ++f) {
+    if (observed_.decisions[f].reads_speeds) is_in_pass_[f] = true;
+  }
+}
+
+void RunMachine::SetDueByTime() {
+  if (state_.ended()) return;
+  if (due_ >= sit_out_timer_) {
+    observed_.SetAllDue();
+    timers_revision_ = -1;
+  }
+  for (int32_t f = 0; f < state_.fragments().size(); ++f) {
+    const RoundPhase phase = state_.fragments()[f].phase;
+    const absl::Time timer =
+        phase == RoundPhase::kSealed ? recall_timer_
+        : phase == RoundPhase::kOpen ? SealTimer(state_, f, observed_.timers[f])
+                                     : absl::InfiniteFuture();
+    if (timer > due_) continue;
+    observed_.SetDue(f);
+    timers_revision_ = -1;
+  }
 }
 
 void RunMachine::Wait(const std::string& reason) {
@@ -214,6 +264,7 @@ void RunMachine::NoteAways() {
   for (const int32_t slot : observed_.aways.ListDue(due_)) {
     observed_.aways.Set(slot, absl::InfiniteFuture());
     observed_.members[slot].away = true;
+    observed_.SetAllDue();
     reasons_.push_back(absl::StrCat(
         "island ", state_.members()[slot].record.island_id(),
         " is away: its plan stream has ended; rounds do not wait for it"));
@@ -231,6 +282,10 @@ void RunMachine::ExpirePins() {
 void RunMachine::AdvanceSealed() {
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase != RoundPhase::kSealed) continue;
+    if (!IsDue(f)) {
+      Wait(observed_.decisions[f].waits_for);
+      continue;
+    }
     Decision decision = DecideRecall(state_, observed_, f, due_);
     if (decision.reason.empty()) {
       decision = WaitsForVerdict(state_, f)
@@ -239,6 +294,7 @@ void RunMachine::AdvanceSealed() {
     }
     if (decision.records.empty()) {
       Wait(decision.reason);
+      observed_.decisions[f].waits_for = std::move(decision.reason);
       continue;
     }
     const v1::Seal seal = state_.fragments()[f].sealed.seal();
@@ -262,33 +318,47 @@ void RunMachine::AdvanceSealed() {
 
 void RunMachine::AdvanceOpen() {
   const bool is_async = IsAsync(state_.spec().schedule());
+  bool is_any_due = false;
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
+    FragmentDecision& last = observed_.decisions[f];
+    is_any_due |= IsDue(f);
     if (state_.fragments()[f].phase != RoundPhase::kOpen) continue;
+    if (!IsDue(f)) {
+      Wait(last.waits_for);
+      continue;
+    }
+    last.reads_speeds = true;
     Decision decision =
         is_async ? DecideAsyncSeal(state_, observed_, f, due_,
                                    observed_.timers[f])
                  : DecideSeal(state_, observed_, f, now_, due_,
-                              observed_.timers[f]);
+                              observed_.timers[f], &last.reads_speeds);
     if (decision.records.empty()) {
       Wait(decision.reason);
+      last.waits_for = std::move(decision.reason);
       continue;
     }
+    is_any_due = true;
     EmitAll(std::move(decision));
     if (state_.state() != v1::RUN_STATE_ACTIVE) return;
   }
+  if (!is_any_due) return Wait(open_waits_for_);
+  open_waits_for_.clear();
   if (state_.just_restored()) {
     for (size_t shard = 0; shard < observed_.shards.size(); ++shard) {
       if (observed_.shards[shard].reported) continue;
-      return Wait(absl::StrCat(
+      open_waits_for_ = absl::StrCat(
           "was restored to ", state_.restores().back().pin_id(),
           "; waits for shard ", shard, " on ", state_.server_ids()[shard],
-          " to go back to it"));
+          " to go back to it");
+      return Wait(open_waits_for_);
     }
   }
   Decision decision = is_async ? DecideAsyncOpen(state_, observed_, due_)
                                : DecideOpen(state_, observed_, due_);
   if (decision.records.empty()) {
-    if (!decision.reason.empty()) Wait(decision.reason);
+    Wait(decision.reason);
+    open_waits_for_ = std::move(decision.reason);
     return;
   }
   for (const storage::v1::Record& record : decision.records) {
@@ -399,6 +469,8 @@ void RunMachine::AddStall(absl::Duration duration) {
     for (auto& [slot, time] : timers.wait.received_slots) time += duration;
   }
   for (auto& [place, recall] : observed_.recalls) recall.since += duration;
+  recall_timer_ += duration;
+  observed_.SetAllDue();
 }
 
 absl::Time RunMachine::NextTimer() const {
@@ -414,9 +486,9 @@ absl::Time RunMachine::FindOtherTimer() const {
   for (const auto& [pin_id, end] : observed_.pin_ends)
     next = std::min(next, end);
   if (state_.ended()) return next;
-  next = std::min(next, RecallTimer(state_, observed_));
+  next = std::min(next, recall_timer_);
   if (state_.state() != v1::RUN_STATE_ACTIVE) return next;
-  next = std::min(next, SitOutTimer(state_, due_));
+  next = std::min(next, sit_out_timer_);
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase == RoundPhase::kOpen) {
       next = std::min(next, SealTimer(state_, f, observed_.timers[f]));

@@ -15,6 +15,7 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
+#include "coordinator/core/rounds/index_updates.h"
 #include "coordinator/core/rounds/rounds.h"
 #include "coordinator/core/run_machine.h"
 #include "coordinator/core/state/mirrored_run.h"
@@ -348,10 +349,10 @@ absl::Status RunMachine::Take(const event::Supersede& supersede,
 }
 
 void RunMachine::ForgetEpoch() {
-  for (ObservedShard& shard : observed_.shards) shard = ObservedShard();
+  ForgetReports(observed_);
+  recall_timer_ = absl::InfiniteFuture();
   for (RoundTimers& timers : observed_.timers) timers = RoundTimers();
   for (AskedSlots& asked : observed_.asked) asked = AskedSlots();
-  observed_.recalls.clear();
   observed_.mirror_error.clear();
   std::erase_if(observed_.pin_ends, [&](const auto& entry) {
     return !state_.pins().contains(entry.first);

@@ -173,10 +173,7 @@ TEST_F(RunMachineTest, WhatIsOfNobodyOrOfAnotherRunEpochIsNotReceived) {
     run_->PushAll("i0");
     run_->PushAll("i1");
     EXPECT_EQ(Phase(), RoundPhase::kOpen);
-    EXPECT_EQ(CollectContributions(run_->state(),
-                                   run_->machine().observed().shards, 0)
-                  .size(),
-              1u);
+    EXPECT_EQ(run_->machine().observed().index.Seen(0).size(), 1u);
     run_->alter_report = nullptr;
     run_->FollowPlans();
     EXPECT_EQ(Phase(), RoundPhase::kSealed);

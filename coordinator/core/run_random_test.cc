@@ -350,6 +350,7 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
       spec.mutable_outer()->set_enrolled_norm_factor(1 + random() % 8);
     }
     spec.set_checkpoint_every_round_count(random() % 3);
+    spec.set_server_count(2 + static_cast<int>(random() % 2));
     if (random() % 4 == 0) spec.mutable_data()->clear_fingerprint();
     const v1::MergeRuleKind rules[] = {v1::MERGE_RULE_KIND_WEIGHTED_MEAN,
                                        v1::MERGE_RULE_KIND_NORM_CLIP,

@@ -22,8 +22,8 @@ std::set<int32_t> ListSlotsInUse(const RunState& state,
                                  const Observations& observed) {
   std::set<int32_t> slots;
   for (const FragmentState& fragment : state.fragments()) {
-    for (const auto& [place, seen] : CollectContributions(
-             state, observed.shards, fragment.newest.fragment())) {
+    for (const auto& [place, seen] :
+         observed.index.Seen(fragment.newest.fragment())) {
       slots.insert(place.first);
     }
     AddSlots(fragment.sealed.seal(), slots);

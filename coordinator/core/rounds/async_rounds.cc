@@ -116,8 +116,7 @@ Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
   const int64_t version = at.newest.version();
   const std::string name =
       absl::StrCat("fragment ", fragment, ", version ", version);
-  const SeenContributions seen =
-      CollectContributions(state, observed.shards, fragment);
+  const SeenContributions& seen = observed.index.Seen(fragment);
   std::vector<int32_t> planned;
   for (const auto& [slot, plan] : at.standing_plans) planned.push_back(slot);
   const DueTimes due_times(state, observed, fragment, planned);
@@ -194,8 +193,7 @@ std::vector<v1::ContributionOutcome> SettleAsync(const RunState& state,
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const bool is_over = state.ended() || IsAtEnd(state, fragment);
   std::vector<v1::ContributionOutcome> outcomes;
-  for (const auto& [place, seen] :
-       CollectContributions(state, observed.shards, fragment)) {
+  for (const auto& [place, seen] : observed.index.Seen(fragment)) {
     if (IsSealed(at, seen.key)) continue;
     if (state.state() == v1::RUN_STATE_CANCELLED) {
       outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));

@@ -240,14 +240,13 @@ storage::v1::Record MakeCommit(const RunState& state,
     added.set_data_shard(data_shard);
     added.set_position(position);
   }
-  for (const auto& [place, seen] :
-       CollectContributions(state, observed.shards, fragment_index)) {
+  for (const auto& [place, seen] : observed.index.Seen(fragment_index)) {
     // Async: another version may take it (SettleAsync).
     if (merged.contains(place) || IsAsync(state.spec().schedule())) continue;
     *commit.add_outcomes() = UnsealedOutcome(state, fragment, seen);
     v1::RoundContribution& added = AddContribution(
         state, commit.outcomes(commit.outcomes_size() - 1), round);
-    if (seen.info.has_value()) {
+    if (seen.info != nullptr) {
       *added.mutable_info() = *seen.info;
       added.set_payload_bytes(payload_bytes);
     }

@@ -1,6 +1,7 @@
 #include "coordinator/core/rounds/contributions.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -14,8 +15,20 @@
 namespace atl::coordinator {
 namespace {
 
-bool SameInfo(const v1::ContributionInfo& a, const v1::ContributionInfo& b) {
-  return a.SerializeAsString() == b.SerializeAsString();
+bool IsSameKey(const v1::ContributionKey& a, const v1::ContributionKey& b) {
+  return a.run_epoch() == b.run_epoch() && a.fragment() == b.fragment() &&
+         a.slot() == b.slot() && a.seq() == b.seq();
+}
+
+template <typename Message>
+bool HasUnknownFields(const Message& message) {
+  return !message.GetReflection()->GetUnknownFields(message).empty();
+}
+
+// Fields that are newer than this program.
+bool HasUnknown(const v1::ContributionInfo& info) {
+  return HasUnknownFields(info) || HasUnknownFields(info.key()) ||
+         HasUnknownFields(info.digest());
 }
 
 // Returns why a header is invalid; empty if it is valid.
@@ -68,12 +81,27 @@ void JudgeNorm(const RunState& state, int32_t fragment, SeenContribution& seen) 
   }
 }
 
-bool Belongs(const RunState& state, int32_t fragment,
-             const v1::ContributionKey& key) {
-  return key.fragment() == fragment && IsUndecided(state, key);
-}
-
 }  // namespace
+
+bool IsSameInfo(const v1::ContributionInfo& a, const v1::ContributionInfo& b) {
+  if (&a == &b) return true;
+  if (HasUnknown(a) || HasUnknown(b)) {
+    return a.SerializeAsString() == b.SerializeAsString();
+  }
+  return a.has_key() == b.has_key() && IsSameKey(a.key(), b.key()) &&
+         a.anchor_version() == b.anchor_version() &&
+         a.has_digest() == b.has_digest() &&
+         a.digest().high() == b.digest().high() &&
+         a.digest().low() == b.digest().low() && a.codec() == b.codec() &&
+         a.step_count() == b.step_count() &&
+         a.token_count() == b.token_count() &&
+         a.data_shard() == b.data_shard() &&
+         a.data_begin() == b.data_begin() && a.data_end() == b.data_end() &&
+         a.has_training_loss() == b.has_training_loss() &&
+         // A NaN is the same as itself.
+         std::bit_cast<uint64_t>(a.training_loss()) ==
+             std::bit_cast<uint64_t>(b.training_loss());
+}
 
 bool IsUndecided(const RunState& state, const v1::ContributionKey& key) {
   return key.fragment() >= 0 && key.fragment() < state.fragments().size() &&
@@ -125,68 +153,59 @@ std::vector<int32_t> ListShards(const RunState& state, int32_t fragment) {
   return shards;
 }
 
-SeenContributions CollectContributions(const RunState& state,
-                                       const std::vector<ObservedShard>& shards,
-                                       int32_t fragment) {
-  SeenContributions all;
-  const std::vector<int32_t> holders = ListShards(state, fragment);
-  for (int32_t shard : holders) {
-    if (shard >= shards.size() || !shards[shard].reported) continue;
-    const v1::ShardReport& report = shards[shard].report;
-    for (const v1::StoredContribution& stored : report.stored()) {
-      const v1::ContributionKey& key = stored.info().key();
-      if (!Belongs(state, fragment, key)) continue;
-      SeenContribution& seen = all[{key.slot(), key.seq()}];
-      if (!seen.info.has_value()) {
-        seen.key = key;
-        seen.info = stored.info();
-        seen.anchor_version = stored.info().anchor_version();
-        if (seen.refusal.empty()) {
-          seen.refusal = InfoFault(state, stored.info());
-        }
-      } else if (!SameInfo(*seen.info, stored.info())) {
+std::optional<SeenContribution> JudgeContribution(
+    const RunState& state, const std::vector<ObservedShard>& shards,
+    const std::vector<int32_t>& holders, const KnownContribution& known) {
+  const int32_t fragment = known.key.fragment();
+  SeenContribution seen;
+  bool is_seen = false;
+  for (const ShardPart& part : known.parts) {
+    if (static_cast<size_t>(part.shard) >= shards.size() ||
+        !shards[part.shard].reported ||
+        !std::binary_search(holders.begin(), holders.end(), part.shard)) {
+      continue;
+    }
+    is_seen = true;
+    if (part.stored_count > 0) {
+      if (seen.info == nullptr) {
+        seen.info = part.info;
+        seen.anchor_version = part.info->anchor_version();
+        if (seen.refusal.empty()) seen.refusal = InfoFault(state, *part.info);
+      }
+      if (part.has_other_info || !IsSameInfo(*seen.info, *part.info)) {
         seen.refusal = "shards received different headers for its key";
       }
-      seen.stored_count += 1;
-      seen.norm_squared += stored.norm_squared();
+      seen.stored_count += part.stored_count;
+      seen.norm_squared += part.norm_squared;
     }
-    for (const v1::RefusedContribution& refused : report.refused()) {
-      const v1::ContributionKey& key = refused.key();
-      if (!Belongs(state, fragment, key)) continue;
-      SeenContribution& seen = all[{key.slot(), key.seq()}];
-      seen.key = key;
-      if (!seen.anchor_version.has_value() && refused.has_anchor_version()) {
-        seen.anchor_version = refused.anchor_version();
+    if (part.refused != nullptr) {
+      if (!seen.anchor_version.has_value() &&
+          part.refused->has_anchor_version()) {
+        seen.anchor_version = part.refused->anchor_version();
       }
-      seen.refusal =
-          refused.reason().empty()
-              ? std::string("a shard refused it")
-              : std::string(CutUtf8(refused.reason(), kReasonBytesMax));
+      seen.refusal = part.refused->reason().empty()
+                         ? std::string("a shard refused it")
+                         : std::string(CutUtf8(part.refused->reason(),
+                                               kReasonBytesMax));
     }
     // Lost contributions must end too.
-    for (const auto& [place, info] : shards[shard].had) {
-      if (!Belongs(state, fragment, info.key())) continue;
-      SeenContribution& seen = all[{info.key().slot(), info.key().seq()}];
-      if (seen.info.has_value() || !seen.refusal.empty()) continue;
-      seen.key = info.key();
-      seen.info = info;
-      seen.anchor_version = info.anchor_version();
-      seen.refusal = InfoFault(state, info);
+    if (part.had != nullptr && seen.info == nullptr && seen.refusal.empty()) {
+      seen.info = part.had;
+      seen.anchor_version = part.had->anchor_version();
+      seen.refusal = InfoFault(state, *part.had);
     }
   }
-  const bool is_judged =
-      MakeVerdictRule(state.spec().outer().merge()) != nullptr;
-  for (auto& [place, seen] : all) {
-    if (is_judged && seen.refusal.empty() &&
-        !(seen.norm_squared < kVerdictNormSquaredMax)) {
-      seen.refusal = "its norm is not below 2^26, the limit of the merge rule";
-    }
-    if (seen.refusal.empty() && seen.stored_count == holders.size()) {
-      JudgeNorm(state, fragment, seen);
-    }
-    seen.received = seen.stored_count == holders.size() && seen.refusal.empty();
+  if (!is_seen) return std::nullopt;
+  seen.key = known.key;
+  const bool is_whole =
+      static_cast<size_t>(seen.stored_count) == holders.size();
+  if (seen.refusal.empty() && !(seen.norm_squared < kVerdictNormSquaredMax) &&
+      MakeVerdictRule(state.spec().outer().merge()) != nullptr) {
+    seen.refusal = "its norm is not below 2^26, the limit of the merge rule";
   }
-  return all;
+  if (seen.refusal.empty() && is_whole) JudgeNorm(state, fragment, seen);
+  seen.received = is_whole && seen.refusal.empty();
+  return seen;
 }
 
 }  // namespace atl::coordinator

@@ -1,13 +1,11 @@
-// Collects undecided contributions from shard reports. Pure. Thread-safe.
+// Judges contributions by what the shards have of them. Pure. Thread-safe.
 
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "atoll/v1/plan.pb.h"
@@ -25,37 +23,18 @@ inline constexpr int64_t kSeqMax = int64_t{1} << 53;
 // refused and moves no next_seq: else a single kSeqMax would use up all seqs.
 inline constexpr int64_t kSeqsALifeMax = int64_t{1} << 40;
 
-// One contribution, as far as it is known.
-struct SeenContribution {
-  v1::ContributionKey key;
-  // The pushed header; not set if only a refusal is known.
-  std::optional<v1::ContributionInfo> info;
-  // From the header; not set if no refusing shard knows it any longer.
-  std::optional<int64_t> anchor_version;
-  int stored_count = 0;     // Shards that have it whole.
-  double norm_squared = 0;  // Over those shards.
-  std::string refusal;      // Why it is refused; empty: it is not.
-  bool received = false;    // Stored on all shards, refused by none.
-  // Once it is stored on all shards (norm_bound.h):
-  int64_t counted_step_count = 0;
-  double norm_bound = 0;  // 0: none.
-};
-
-// By (slot, seq): the order in which contributions are merged.
-using SeenContributions =
-    std::map<std::pair<int32_t, int64_t>, SeenContribution>;
-
 // True if a contribution of the run may have `key`, and the key has not ended.
 bool IsUndecided(const RunState& state, const v1::ContributionKey& key);
 
-// The undecided contributions of `fragment` that the reports name, or have
-// named before a shard lost them. Shards with different headers for one key, or
-// a header that is invalid for the run, count as a refusal. So does a norm over
-// all shards above an enrolled island's bound. Contributions of another
-// run_epoch, of an unknown slot or with an invalid seq are left out.
-SeenContributions CollectContributions(const RunState& state,
-                                       const std::vector<ObservedShard>& shards,
-                                       int32_t fragment);
+// Judges a contribution by its parts. nullopt: no shard of `holders` that has
+// reported names it, or has had it. `holders`: ListShards of its fragment.
+// Requires: IsUndecided of its key.
+std::optional<SeenContribution> JudgeContribution(
+    const RunState& state, const std::vector<ObservedShard>& shards,
+    const std::vector<int32_t>& holders, const KnownContribution& known);
+
+// True if no field differs.
+bool IsSameInfo(const v1::ContributionInfo& a, const v1::ContributionInfo& b);
 
 // The reason of a refused contribution's outcome: why, its island, its round
 // and that round's inner steps. `anchor_version` not set: the present round.

@@ -66,8 +66,8 @@ std::set<int32_t> ListReceived(const RunState& state,
                                const Observations& observed) {
   std::set<int32_t> slots;
   for (const FragmentState& fragment : state.fragments()) {
-    for (const auto& [place, seen] : CollectContributions(
-             state, observed.shards, fragment.newest.fragment())) {
+    for (const auto& [place, seen] :
+         observed.index.Seen(fragment.newest.fragment())) {
       if (seen.received) slots.insert(place.first);
     }
     for (const auto& sealed : fragment.sealed.seal().contributions()) {

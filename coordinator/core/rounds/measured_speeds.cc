@@ -38,16 +38,18 @@ double ClaimedSpeed(const RunState& state, const Observations& observed,
                        : static_cast<double>(TokensAStep(state.spec())));
 }
 
-void Measure(const AskedSlot& asked, int64_t step_count, absl::Time now,
+// False if there is nothing to measure.
+bool Measure(const AskedSlot& asked, int64_t step_count, absl::Time now,
              ObservedMember& member) {
   // Fragments that open together are one measurement.
   if (asked.plan_time <= member.speed_plan_time || asked.plan_time >= now) {
-    return;
+    return false;
   }
   member.speed_plan_time = asked.plan_time;
   member.speeds.push_back(static_cast<double>(step_count) /
                           absl::ToDoubleSeconds(now - asked.plan_time));
   if (member.speeds.size() > kSpeedsKept) member.speeds.pop_front();
+  return true;
 }
 
 // The share of a round's time that the island's pushes leave for its steps.
@@ -131,34 +133,39 @@ void NotePlans(const RunState& state, const v1::OpenRound& open, absl::Time now,
   }
 }
 
-void NoteReceived(const RunState& state, absl::Time now,
-                  Observations& observed) {
+ReceivedNote NoteReceived(const RunState& state, int32_t number, absl::Time now,
+                          Observations& observed) {
+  ReceivedNote note;
   const bool is_async = IsAsync(state.spec().schedule());
-  for (const FragmentState& fragment : state.fragments()) {
-    AskedSlots& asked = observed.asked[fragment.newest.fragment()];
-    for (const auto& [slot, plan] : asked.slots) {
-      if (!IsOverdue(state, fragment, plan)) continue;
-      Measure(plan, plan.step_count, now, observed.members[slot]);
-    }
-    const auto awaited = [](const auto& entry) { return entry.second.seq == 0; };
-    if (std::none_of(asked.slots.begin(), asked.slots.end(), awaited)) continue;
-    for (const auto& [place, seen] : CollectContributions(
-             state, observed.shards, fragment.newest.fragment())) {
-      const auto slot = asked.slots.find(place.first);
-      if (!seen.received || slot == asked.slots.end() ||
-          slot->second.seq != 0 ||
-          (!is_async && seen.info->anchor_version() != asked.version)) {
-        continue;
-      }
-      slot->second.seq = place.second;
-      ObservedMember& member = observed.members[place.first];
-      const int64_t step_count = seen.info->step_count();
-      member.tokens_a_step = static_cast<double>(seen.info->token_count()) /
-                             static_cast<double>(step_count);
-      Measure(slot->second, std::min(step_count, slot->second.step_count), now,
-              member);
-    }
+  const FragmentState& fragment = state.fragments()[number];
+  AskedSlots& asked = observed.asked[number];
+  for (const auto& [slot, plan] : asked.slots) {
+    if (!IsOverdue(state, fragment, plan)) continue;
+    ObservedMember& member = observed.members[slot];
+    note.has_measured |= Measure(plan, plan.step_count, now, member);
+    note.must_repeat |= plan.plan_time > member.speed_plan_time;
   }
+  const auto awaited = [](const auto& entry) { return entry.second.seq == 0; };
+  if (std::none_of(asked.slots.begin(), asked.slots.end(), awaited)) {
+    return note;
+  }
+  for (const auto& [place, seen] : observed.index.Seen(number)) {
+    const auto slot = asked.slots.find(place.first);
+    if (!seen.received || slot == asked.slots.end() || slot->second.seq != 0 ||
+        (!is_async && seen.info->anchor_version() != asked.version)) {
+      continue;
+    }
+    slot->second.seq = place.second;
+    ObservedMember& member = observed.members[place.first];
+    const int64_t step_count = seen.info->step_count();
+    member.tokens_a_step = static_cast<double>(seen.info->token_count()) /
+                           static_cast<double>(step_count);
+    Measure(slot->second, std::min(step_count, slot->second.step_count), now,
+            member);
+    // Also changes how its claim is read.
+    note.has_measured = true;
+  }
+  return note;
 }
 
 double MeasuredSpeed(const ObservedMember& member) {

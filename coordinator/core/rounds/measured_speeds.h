@@ -51,10 +51,16 @@ bool IsOverdue(const RunState& state, const Observations& observed,
 void NotePlans(const RunState& state, const v1::OpenRound& open, absl::Time now,
                Observations& observed);
 
-// Measures the islands whose contributions have come since the last call, and
-// the overdue ones.
-void NoteReceived(const RunState& state, absl::Time now,
-                  Observations& observed);
+struct ReceivedNote {
+  bool has_measured = false;  // Speeds of islands have changed.
+  // A plan is overdue and was made just now: ask again later.
+  bool must_repeat = false;
+};
+
+// Measures the islands whose contributions to `fragment` have come since the
+// last call, and the overdue ones.
+ReceivedNote NoteReceived(const RunState& state, int32_t fragment,
+                          absl::Time now, Observations& observed);
 
 // Inner steps a second; 0 before the first measurement.
 double MeasuredSpeed(const ObservedMember& member);

@@ -52,8 +52,7 @@ std::set<int32_t> ReceivedSlots(const RunState& state,
                                 int32_t fragment) {
   std::set<int32_t> slots;
   const int64_t version = state.fragments()[fragment].newest.version();
-  for (const auto& [place, seen] :
-       CollectContributions(state, observed.shards, fragment)) {
+  for (const auto& [place, seen] : observed.index.Seen(fragment)) {
     if (seen.received && seen.info->anchor_version() == version) {
       slots.insert(place.first);
     }

@@ -23,6 +23,16 @@ QuorumCount CountQuorum(const RunState& state, const Observations& observed,
                         const v1::OpenRound& open,
                         const std::vector<int32_t>& received,
                         const std::map<int32_t, absl::Time>& received_times) {
+  const size_t needed = std::max(open.min_quorum(), 1);
+  QuorumCount quorum;
+  // The speeds of islands do not tell yet.
+  if (received.size() < needed) {
+    quorum.text = absl::StrCat(
+        CountForQuorum(state, {received.begin(), received.end()}), " of ",
+        needed);
+    return quorum;
+  }
+  quorum.reads_speeds = true;
   std::vector<int32_t> asked;
   for (const v1::SlotPlan& plan : open.slots()) asked.push_back(plan.slot());
   const DueTimes due(state, observed, open.fragment(), asked);
@@ -33,8 +43,6 @@ QuorumCount CountQuorum(const RunState& state, const Observations& observed,
     const auto group = groups.emplace(QuorumGroup(state, slot), time).first;
     group->second = std::min(group->second, time);
   }
-  const size_t needed = std::max(open.min_quorum(), 1);
-  QuorumCount quorum;
   quorum.text = absl::StrCat(groups.size(), " of ", needed);
   if (groups.size() < needed) return quorum;
   std::vector<absl::Time> times;

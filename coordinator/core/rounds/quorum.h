@@ -31,7 +31,8 @@ struct QuorumCount {
   // is due (DueTimes, measured_speeds.h). So a push of an untrained model
   // opens no grace window.
   absl::Time time = absl::InfiniteFuture();
-  std::string text;  // "1 of 2".
+  std::string text;           // "1 of 2".
+  bool reads_speeds = false;  // Other speeds may give another time.
 
   bool reached() const { return time != absl::InfiniteFuture(); }
 };

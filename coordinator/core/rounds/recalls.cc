@@ -1,7 +1,7 @@
 #include "coordinator/core/rounds/recalls.h"
 
 #include <algorithm>
-#include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -11,6 +11,7 @@
 #include "base/status/cut_utf8.h"
 #include "base/time/proto_time.h"
 #include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/rounds/index_updates.h"
 #include "coordinator/core/rounds/rounds.h"
 
 namespace atl::coordinator {
@@ -18,26 +19,6 @@ namespace {
 
 // Limit of a fault's text in a sentence for people.
 constexpr size_t kFaultBytesMax = 512;
-
-struct Named {
-  std::set<ContributionPlace> here;  // Stored or refused.
-  std::map<ContributionPlace, std::string> refused;
-};
-
-Named NamedBy(const ObservedShard& shard, int64_t run_epoch) {
-  Named named;
-  for (const v1::StoredContribution& stored : shard.report.stored()) {
-    if (stored.info().key().run_epoch() != run_epoch) continue;
-    named.here.insert(ToPlace(stored.info().key()));
-  }
-  for (const v1::RefusedContribution& refused : shard.report.refused()) {
-    if (refused.key().run_epoch() != run_epoch) continue;
-    named.here.insert(ToPlace(refused.key()));
-    named.refused[ToPlace(refused.key())] =
-        std::string(CutUtf8(refused.reason(), kReasonBytesMax));
-  }
-  return named;
-}
 
 // True if a round may still merge it, judging by its header.
 bool MayBeMerged(const RunState& state, const v1::ContributionInfo& info) {
@@ -48,18 +29,87 @@ bool MayBeMerged(const RunState& state, const v1::ContributionInfo& info) {
          IsFreshEnough(state.spec().schedule(), info.anchor_version(), newest);
 }
 
-// Adds what the shard has now; drops what is decided or cannot be merged.
-void NoteHad(const RunState& state, const ObservedShard& shard,
-             std::map<ContributionPlace, v1::ContributionInfo>& had) {
-  if (shard.reported) {
-    for (const v1::StoredContribution& stored : shard.report.stored()) {
-      if (stored.info().key().run_epoch() != state.run_epoch()) continue;
-      had[ToPlace(stored.info().key())] = stored.info();
+// The shards that have lost the contribution at `place`. Notes which have had it;
+// judges it again if that has changed.
+std::set<int32_t> FindLosses(const RunState& state,
+                             const ContributionPlace& place,
+                             Observations& observed) {
+  const auto& [f, slot, seq] = place;
+  const FragmentState& fragment = state.fragments()[f];
+  FragmentContributions& all = observed.index.fragments[f];
+  const storage::v1::SealedInfo* const sealed =
+      FindSealed(fragment, {slot, seq});
+  auto known = all.known.find({slot, seq});
+  std::set<int32_t> lost;
+  if (known == all.known.end()) {
+    if (sealed == nullptr) return lost;
+    known = all.known.try_emplace({slot, seq}).first;
+    known->second.key = sealed->info().key();
+  }
+  SharedInfo sealed_info;
+  if (sealed != nullptr) {
+    for (const ShardPart& part : known->second.parts) {
+      for (const SharedInfo& info : {part.info, part.had}) {
+        if (info != nullptr && IsSameInfo(*info, sealed->info())) {
+          sealed_info = info;
+        }
+      }
+    }
+    if (sealed_info == nullptr) {
+      sealed_info =
+          std::make_shared<const v1::ContributionInfo>(sealed->info());
+    }
+    // Every shard of the fragment has a part from here on.
+    std::vector<ShardPart>& parts = known->second.parts;
+    for (const int32_t shard : all.holders) {
+      if (known->second.Find(shard) != nullptr) continue;
+      ShardPart part;
+      part.shard = shard;
+      parts.insert(std::upper_bound(parts.begin(), parts.end(), part,
+                                    [](const ShardPart& a, const ShardPart& b) {
+                                      return a.shard < b.shard;
+                                    }),
+                   std::move(part));
     }
   }
-  std::erase_if(had, [&](const auto& entry) {
-    return !MayBeMerged(state, entry.second);
-  });
+  bool has_changed = false;
+  for (ShardPart& part : known->second.parts) {
+    if (static_cast<size_t>(part.shard) >= observed.shards.size()) continue;
+    const ObservedShard& shard = observed.shards[part.shard];
+    const bool must_have =
+        sealed != nullptr && std::binary_search(all.holders.begin(),
+                                                all.holders.end(), part.shard);
+    SharedInfo had = part.stored_count > 0 ? part.info
+                     : must_have           ? sealed_info
+                                           : part.had;
+    if (had != nullptr && !MayBeMerged(state, *had)) had = nullptr;
+    // A header that the shard has counts before one that it had.
+    has_changed |= part.stored_count == 0 && had != part.had;
+    part.had = std::move(had);
+    if (!IsHeard(shard)) continue;
+    if (must_have) {
+      // A refusal means that the second push differs from what was sealed. A
+      // shard that has merged the round needs no contribution.
+      if ((!part.is_named() || part.refused != nullptr) &&
+          FindOfSeal(shard, shard.report.prepared(), fragment.sealed.seal()) ==
+              nullptr) {
+        lost.insert(part.shard);
+      }
+    } else if (fragment.phase != RoundPhase::kSealed && part.had != nullptr &&
+               !part.is_named()) {
+      lost.insert(part.shard);
+    }
+  }
+  std::erase_if(known->second.parts,
+                [](const ShardPart& part) { return part.is_empty(); });
+  if (known->second.parts.empty()) {
+    all.seen.erase({slot, seq});
+    all.known.erase(known);
+    observed.SetDue(f);
+  } else if (has_changed) {
+    JudgeAgain(state, place, observed);
+  }
+  return lost;
 }
 
 // The outcome of a lost, sealed contribution that will not come back; empty
@@ -68,13 +118,17 @@ v1::ContributionOutcome LostOutcome(const RunState& state,
                                     const Observations& observed,
                                     const Recall& recall, absl::Time deadline,
                                     absl::Time now) {
+  const KnownContribution* const known =
+      observed.index.Find(ToPlace(recall.key));
   for (int32_t shard : recall.shards) {
-    const Named named = NamedBy(observed.shards[shard], state.run_epoch());
-    const auto refused = named.refused.find(ToPlace(recall.key));
-    if (refused != named.refused.end()) {
+    const ShardPart* const part =
+        known == nullptr ? nullptr : known->Find(shard);
+    if (part != nullptr && part->refused != nullptr) {
       return MakeOutcome(
           recall.key, v1::OUTCOME_REJECTED,
-          ExplainRefusal(state, recall.key, std::nullopt, refused->second));
+          ExplainRefusal(state, recall.key, std::nullopt,
+                         std::string(CutUtf8(part->refused->reason(),
+                                             kReasonBytesMax))));
     }
   }
   const std::string lost =
@@ -101,66 +155,54 @@ absl::Duration RecallWait(const RunState& state) {
 
 bool UpdateRecalls(const RunState& state, absl::Time now,
                    Observations& observed) {
-  std::map<ContributionPlace, Recall> recalls;
-  const auto add = [&](const v1::ContributionKey& key, int32_t shard) {
-    Recall& recall = recalls[ToPlace(key)];
-    recall.key = key;
-    recall.shards.insert(shard);
-  };
-  const bool under_way = state.started() && !state.ended();
-  for (int32_t shard = 0; under_way && shard < observed.shards.size();
-       ++shard) {
-    ObservedShard& seen = observed.shards[shard];
-    const bool heard = IsHeard(seen);
-    const Named named = heard ? NamedBy(seen, state.run_epoch()) : Named();
-    for (const FragmentState& fragment : state.fragments()) {
-      const int32_t f = fragment.newest.fragment();
-      if (fragment.phase != RoundPhase::kSealed ||
-          state.layout()
-              .ShardBlocks(f, shard, observed.shards.size())
-              .empty()) {
-        continue;
-      }
-      const v1::Seal& seal = fragment.sealed.seal();
-      // A shard that has merged the round needs no contribution.
-      const bool prepared =
-          FindOfSeal(seen, seen.report.prepared(), seal) != nullptr;
-      for (const storage::v1::SealedInfo& sealed : fragment.sealed.infos()) {
-        const v1::ContributionKey& key = sealed.info().key();
-        seen.had[ToPlace(key)] = sealed.info();
-        // A refusal means that the second push differs from what was sealed.
-        if (heard && !prepared &&
-            (!named.here.contains(ToPlace(key)) ||
-             named.refused.contains(ToPlace(key)))) {
-          add(key, shard);
-        }
-      }
-    }
-    NoteHad(state, seen, seen.had);
-    for (const auto& [place, info] : seen.had) {
-      const FragmentState& fragment = state.fragments()[std::get<0>(place)];
-      if (heard && fragment.phase != RoundPhase::kSealed &&
-          !named.here.contains(place)) {
-        add(info.key(), shard);
-      }
-    }
+  std::vector<ContributionPlace> places =
+      std::exchange(observed.index.changed, {});
+  if (!state.started() || state.ended()) {
+    const bool had_recalls = !observed.recalls.empty();
+    observed.recalls.clear();
+    return had_recalls;
   }
-  bool changed = recalls.size() != observed.recalls.size();
-  for (auto& [place, recall] : recalls) {
+  std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  bool changed = false;
+  for (const ContributionPlace& place : places) {
+    std::set<int32_t> lost = FindLosses(state, place, observed);
     const auto before = observed.recalls.find(place);
-    changed |= before == observed.recalls.end();
-    recall.since =
-        before == observed.recalls.end() ? now : before->second.since;
+    if (lost.empty()) {
+      if (before == observed.recalls.end()) continue;
+      observed.recalls.erase(before);
+      changed = true;
+    } else if (before != observed.recalls.end()) {
+      before->second.shards = std::move(lost);
+    } else {
+      Recall& recall = observed.recalls[place];
+      recall.key.set_run_epoch(state.run_epoch());
+      recall.key.set_fragment(std::get<0>(place));
+      recall.key.set_slot(std::get<1>(place));
+      recall.key.set_seq(std::get<2>(place));
+      recall.shards = std::move(lost);
+      recall.since = now;
+      changed = true;
+    }
+    observed.SetDue(std::get<0>(place));
   }
-  observed.recalls = std::move(recalls);
   return changed;
 }
 
 std::vector<v1::ContributionKey> NeedsRepush(const Observations& observed,
                                              int32_t slot) {
   std::vector<v1::ContributionKey> keys;
-  for (const auto& [place, recall] : observed.recalls) {
-    if (recall.key.slot() == slot) keys.push_back(recall.key);
+  const auto& recalls = observed.recalls;
+  // From one fragment's recalls of the slot to the next one's.
+  for (auto recall = recalls.begin(); recall != recalls.end();) {
+    const int32_t fragment = std::get<0>(recall->first);
+    for (recall = recalls.lower_bound({fragment, slot, 0});
+         recall != recalls.end() && std::get<0>(recall->first) == fragment &&
+         std::get<1>(recall->first) == slot;
+         ++recall) {
+      keys.push_back(recall->second.key);
+    }
+    recall = recalls.lower_bound({fragment + 1, 0, 0});
   }
   return keys;
 }

@@ -27,8 +27,9 @@ namespace atl::coordinator {
 // round_deadline. A large contribution takes minutes over a home uplink.
 inline constexpr absl::Duration kRecallWait = absl::Minutes(10);
 
-// Updates `observed.recalls` from the reports. True if the set of lost keys has
-// changed, so that islands must be told.
+// Decides on `observed.recalls` for the contributions of which something has
+// changed (ContributionIndex::changed). True if the set of lost keys has changed,
+// so that islands must be told.
 bool UpdateRecalls(const RunState& state, absl::Time now,
                    Observations& observed);
 

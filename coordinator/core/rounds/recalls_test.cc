@@ -99,8 +99,9 @@ TEST_F(RecallsTest, WhatIsOfNobodyOrCannotBeMergedIsNotNoted) {
       }
     };
     run_->PushAll("i0");
-    for (const ObservedShard& shard : run_->machine().observed().shards) {
-      EXPECT_TRUE(shard.had.empty());
+    for (const auto& [place, known] :
+         run_->machine().observed().index.fragments[0].known) {
+      for (const ShardPart& part : known.parts) EXPECT_EQ(part.had, nullptr);
     }
     // Nor does its absence later.
     run_->alter_report = [](v1::ShardReport& report) { report.clear_stored(); };

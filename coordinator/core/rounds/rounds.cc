@@ -30,11 +30,16 @@ RoundProgress ComputeProgress(const RunState& state,
                               const v1::OpenRound& open,
                               const SeenContributions& seen_all) {
   RoundProgress progress;
+  auto seen = seen_all.begin();
+  int32_t last = -1;
   for (const v1::SlotPlan& plan : open.slots()) {
     const SeenContribution* received = nullptr;
     const SeenContribution* refused = nullptr;
-    for (auto seen = seen_all.lower_bound({plan.slot(), 0});
-         seen != seen_all.end() && seen->first.first == plan.slot(); ++seen) {
+    // An OPEN has its slots in order.
+    if (plan.slot() <= last) seen = seen_all.begin();
+    last = plan.slot();
+    while (seen != seen_all.end() && seen->first.first < plan.slot()) ++seen;
+    for (; seen != seen_all.end() && seen->first.first == plan.slot(); ++seen) {
       const bool is_of_round = seen->second.anchor_version.value_or(
                                    open.version()) == open.version();
       if (!is_of_round) continue;
@@ -260,8 +265,7 @@ std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
                                             const Observations& observed,
                                             int32_t fragment) {
   const v1::OpenRound& open = state.fragments()[fragment].open;
-  const SeenContributions seen =
-      CollectContributions(state, observed.shards, fragment);
+  const SeenContributions& seen = observed.index.Seen(fragment);
   const RoundProgress progress = ComputeProgress(state, observed, open, seen);
   std::set<int32_t> left_out(progress.gone.begin(), progress.gone.end());
   for (const SeenContribution* refused : progress.refused) {
@@ -292,16 +296,16 @@ std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
 
 Decision DecideSeal(const RunState& state, const Observations& observed,
                     int32_t fragment, absl::Time now, absl::Time due,
-                    RoundTimers& timers) {
+                    RoundTimers& timers, bool* reads_speeds) {
   const v1::OpenRound& open = state.fragments()[fragment].open;
   const std::string name = RoundName(state, fragment);
-  const SeenContributions seen =
-      CollectContributions(state, observed.shards, fragment);
+  const SeenContributions& seen = observed.index.Seen(fragment);
   const RoundProgress progress = ComputeProgress(state, observed, open, seen);
   const auto received_count = static_cast<int>(progress.received.size());
   NoteWait(progress, now, timers.wait);
   const QuorumCount quorum = CountQuorum(state, observed, open, progress.slots,
                                          timers.wait.received_slots);
+  if (reads_speeds != nullptr) *reads_speeds = quorum.reads_speeds;
   const bool has_quorum = quorum.reached();
   const bool elastic = state.spec().schedule().timing() == v1::TIMING_ELASTIC;
   if (timers.deadline_start == absl::InfinitePast()) {
@@ -390,8 +394,7 @@ std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
   std::vector<v1::ContributionOutcome> outcomes;
   const int64_t version = state.fragments()[fragment].newest.version();
   const bool is_over = state.ended() || IsAtEnd(state, fragment);
-  for (const auto& [place, seen] :
-       CollectContributions(state, observed.shards, fragment)) {
+  for (const auto& [place, seen] : observed.index.Seen(fragment)) {
     if (state.state() == v1::RUN_STATE_CANCELLED) {
       outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));
     } else if (!seen.refusal.empty()) {
@@ -426,8 +429,7 @@ std::vector<v1::ContributionOutcome> SettleRevoked(
        state.fragments()[fragment].sealed.seal().contributions()) {
     sealed_keys.emplace(sealed.key().slot(), sealed.key().seq());
   }
-  for (const auto& [place, seen] :
-       CollectContributions(state, observed.shards, fragment)) {
+  for (const auto& [place, seen] : observed.index.Seen(fragment)) {
     if (is_revoked(state.members()[place.first]) &&
         !sealed_keys.contains(place)) {
       outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_DROPPED,
@@ -441,8 +443,7 @@ std::vector<v1::ContributionOutcome> SettleCancelled(
     const RunState& state, const Observations& observed, int32_t fragment) {
   std::vector<v1::ContributionOutcome> outcomes;
   std::set<std::pair<int32_t, int64_t>> seen_keys;
-  for (const auto& [place, seen] :
-       CollectContributions(state, observed.shards, fragment)) {
+  for (const auto& [place, seen] : observed.index.Seen(fragment)) {
     seen_keys.insert(place);
     outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));
   }

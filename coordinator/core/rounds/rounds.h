@@ -20,9 +20,10 @@ namespace atl::coordinator {
 // SEAL of an open round; an ABORT that lets other islands in, or because refusals
 // leave too few contributions; a strict run then pauses. Sets the timers of the round.
 // New timers begin at `now`. Those that end by `due`, at most `now`, are over.
+// `reads_speeds`: as QuorumCount.reads_speeds.
 Decision DecideSeal(const RunState& state, const Observations& observed,
                     int32_t fragment, absl::Time now, absl::Time due,
-                    RoundTimers& timers);
+                    RoundTimers& timers, bool* reads_speeds = nullptr);
 
 // A forecast of an open round's SEAL: the slots that are received or awaited,
 // in order. The weights assume that each island claims its planned tokens.

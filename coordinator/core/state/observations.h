@@ -12,7 +12,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -21,6 +20,7 @@
 #include "atoll/v1/server_service.pb.h"
 #include "base/layout/trainer_metrics.h"
 #include "base/time/token_bucket.h"
+#include "coordinator/core/state/contribution_index.h"
 #include "coordinator/core/state/phase_table.h"
 #include "coordinator/core/state/slot_timers.h"
 
@@ -61,13 +61,6 @@ class ServerDirectory {
   }
 };
 
-// Fragment, slot and seq of a contribution of the run's present epoch.
-using ContributionPlace = std::tuple<int32_t, int32_t, int64_t>;
-
-inline ContributionPlace ToPlace(const v1::ContributionKey& key) {
-  return {key.fragment(), key.slot(), key.seq()};
-}
-
 // The newest report of a shard by its server's newest incarnation.
 struct ObservedShard {
   bool reported = false;
@@ -75,9 +68,6 @@ struct ObservedShard {
   // The largest persisted_commit_seq of its reports in this run_epoch, over all
   // incarnations of its server.
   int64_t acknowledged_commit_seq = 0;
-  // Undecided contributions that the shard has had, over all incarnations of
-  // its server. Some may be lost now (rounds/recalls.h).
-  std::map<ContributionPlace, v1::ContributionInfo> had;
 };
 
 // A contribution that shards had and lost before its COMMIT.
@@ -164,6 +154,17 @@ struct RoundTimers {
   RoundWait wait;
 };
 
+// The last decision on a fragment's contributions and round, and whether it must
+// be made again.
+struct FragmentDecision {
+  // Something that the decision reads has changed.
+  bool is_due = true;
+  // The round has as many contributions as its quorum, so that the speeds of
+  // islands tell when they count.
+  bool reads_speeds = true;
+  std::string waits_for;  // Why the last decision made no record.
+};
+
 // Present islands by the digest of the samples that they read
 // (ReportProgressRequest.index_digest).
 class SampleReaders {
@@ -217,6 +218,9 @@ struct Observations {
   SlotTimers aways;   // When members count as away.
   std::vector<RoundTimers> timers;             // By fragment.
   std::vector<AskedSlots> asked;               // By fragment.
+  std::vector<FragmentDecision> decisions;     // By fragment.
+  ContributionIndex index;
+  bool has_refused = false;  // A member had a refused_count at the last outcome.
   std::map<std::string, absl::Time> pin_ends;  // Leases, by pin_id.
   std::map<ContributionPlace, Recall> recalls;
   SampleReaders sample_readers;
@@ -226,6 +230,17 @@ struct Observations {
   int64_t mirror_owner_epoch = 0;
   // Calls of members above their rates, since the coordinator's start.
   int64_t refused_call_count = 0;
+
+  // Everything must be decided again.
+  void SetAllDue() {
+    for (FragmentDecision& decision : decisions) decision.is_due = true;
+  }
+  void SetDue(int32_t fragment) {
+    if (fragment < 0 || static_cast<size_t>(fragment) >= decisions.size()) {
+      return;
+    }
+    decisions[static_cast<size_t>(fragment)].is_due = true;
+  }
 };
 
 }  // namespace atl::coordinator

@@ -105,6 +105,7 @@ bool RunSimulation::Collect() {
     log_.push_back(std::move(record));
   }
   snapshots_[state().revision()] = state().DebugString();
+  if (checks_index) CheckDecisions();
   // Otherwise the caller would send Tick again and again.
   EXPECT_GT(machine_->NextTimer(), now_) << machine_->waits_for();
   CheckTimers();
@@ -138,6 +139,20 @@ void RunSimulation::CheckTimers() const {
       next = std::min(next, SealTimer(state(), f, observed.timers[f]));
     }
   }
+  EXPECT_EQ(machine_->NextTimer(), next);
+}
+
+void RunSimulation::CheckDecisions() {
+  oracle_.Check(*machine_);
+  const std::string waits_for = machine_->waits_for();
+  const absl::Time next = machine_->NextTimer();
+  // Marks everything. The machine's newest Tick had the same time.
+  machine_->AddStall(absl::ZeroDuration());
+  machine_->Step(event::Tick{}, now_).IgnoreError();
+  for (const storage::v1::Record& record : machine_->TakeRecords()) {
+    ADD_FAILURE() << "decided late: " << record.ShortDebugString();
+  }
+  EXPECT_EQ(machine_->waits_for(), waits_for);
   EXPECT_EQ(machine_->NextTimer(), next);
 }
 
@@ -647,6 +662,7 @@ void RunSimulation::Restart(int64_t snapshot_revision) {
 
 void RunSimulation::Replay(int64_t snapshot_revision) {
   machine_ = std::make_unique<RunMachine>(*this);
+  oracle_ = IndexOracle();
   if (snapshot_revision > 0) {
     RunState cut;
     for (int64_t i = 0; i < snapshot_revision; ++i) {

@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
 #include "coordinator/core/run_machine.h"
+#include "coordinator/core/testing/index_oracle.h"
 
 namespace atl::coordinator {
 
@@ -153,6 +154,9 @@ class RunSimulation : public ServerDirectory {
   double share_of_token = 0.05;
   // True: Gram matrices overflow.
   bool overflow = false;
+  // True: after each step all that is kept of reports is held against them, and
+  // deciding everything again gives no record (a large run would take long).
+  bool checks_index = true;
   // True: shards merge, but apply no commit.
   bool stalled = false;
   // If set, alters each report. Shards may then get plans of dishonest ones.
@@ -196,6 +200,8 @@ class RunSimulation : public ServerDirectory {
     std::map<int32_t, v1::ContributionInfo> newest;  // By fragment.
   };
 
+  // Everything that the newest events lead to is decided.
+  void CheckDecisions();
   // Returns false if the new records were lost (LoseNextBatch).
   bool Collect();
   // What the machine keeps up to date is what a scan of everything finds.
@@ -221,6 +227,7 @@ class RunSimulation : public ServerDirectory {
   std::vector<Shard> shards_;
   std::map<std::string, Island> islands_;
   std::vector<storage::v1::Record> log_;
+  IndexOracle oracle_;
   bool loses_next_batch_ = false;
   std::map<int64_t, std::string> snapshots_;  // Of the state, by revision.
   std::set<Key> ever_stored_;

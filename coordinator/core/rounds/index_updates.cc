@@ -1,0 +1,515 @@
+#include "coordinator/core/rounds/index_updates.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/layout/run_length.h"
+#include "base/layout/run_timing.h"
+#include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/rounds/measured_speeds.h"
+
+namespace atl::coordinator {
+namespace {
+
+auto Order(const v1::ContributionKey& key) {
+  return std::make_tuple(key.run_epoch(), key.fragment(), key.slot(),
+                         key.seq());
+}
+
+const v1::ContributionKey& KeyOf(const v1::StoredContribution& stored) {
+  return stored.info().key();
+}
+const v1::ContributionKey& KeyOf(const v1::RefusedContribution& refused) {
+  return refused.key();
+}
+
+bool IsSame(const v1::StoredContribution& a, const v1::StoredContribution& b) {
+  return IsSameInfo(a.info(), b.info()) &&
+         std::bit_cast<uint64_t>(a.norm_squared()) ==
+             std::bit_cast<uint64_t>(b.norm_squared());
+}
+bool IsSame(const v1::RefusedContribution& a,
+            const v1::RefusedContribution& b) {
+  return a.reason() == b.reason() &&
+         a.has_anchor_version() == b.has_anchor_version() &&
+         a.anchor_version() == b.anchor_version();
+}
+bool IsSame(const v1::PreparedRound& a, const v1::PreparedRound& b) {
+  return a.fragment() == b.fragment() && a.version() == b.version() &&
+         a.attempt() == b.attempt() &&
+         a.digest().high() == b.digest().high() &&
+         a.digest().low() == b.digest().low() && a.finite() == b.finite() &&
+         std::bit_cast<uint64_t>(a.norm_squared()) ==
+             std::bit_cast<uint64_t>(b.norm_squared());
+}
+bool IsSame(const v1::RoundStatistics& a, const v1::RoundStatistics& b) {
+  return a.fragment() == b.fragment() && a.version() == b.version() &&
+         a.attempt() == b.attempt() &&
+         std::equal(a.grams().begin(), a.grams().end(), b.grams().begin(),
+                    b.grams().end());
+}
+
+// The entries in the order of their keys. A server sends them so.
+template <typename Entry>
+std::vector<const Entry*> Sort(
+    const google::protobuf::RepeatedPtrField<Entry>& entries) {
+  std::vector<const Entry*> sorted;
+  sorted.reserve(static_cast<size_t>(entries.size()));
+  for (const Entry& entry : entries) sorted.push_back(&entry);
+  const auto less = [](const Entry* a, const Entry* b) {
+    return Order(KeyOf(*a)) < Order(KeyOf(*b));
+  };
+  if (!std::is_sorted(sorted.begin(), sorted.end(), less)) {
+    std::stable_sort(sorted.begin(), sorted.end(), less);
+  }
+  return sorted;
+}
+
+// Calls `change` with each key whose entries differ, and its new entries.
+template <typename Entry, typename Change>
+void Compare(const google::protobuf::RepeatedPtrField<Entry>& before,
+             const google::protobuf::RepeatedPtrField<Entry>& after,
+             const Change& change) {
+  const std::vector<const Entry*> old_entries = Sort(before);
+  const std::vector<const Entry*> new_entries = Sort(after);
+  auto old_at = old_entries.begin();
+  auto new_at = new_entries.begin();
+  while (old_at != old_entries.end() || new_at != new_entries.end()) {
+    const bool takes_new =
+        old_at == old_entries.end() ||
+        (new_at != new_entries.end() &&
+         Order(KeyOf(**new_at)) <= Order(KeyOf(**old_at)));
+    const v1::ContributionKey& key = KeyOf(takes_new ? **new_at : **old_at);
+    const auto find_end = [&key](auto at, const auto& entries) {
+      while (at != entries.end() && Order(KeyOf(**at)) == Order(key)) ++at;
+      return at;
+    };
+    const auto old_end = find_end(old_at, old_entries);
+    const auto new_end = find_end(new_at, new_entries);
+    if (!std::equal(old_at, old_end, new_at, new_end,
+                    [](const Entry* a, const Entry* b) {
+                      return IsSame(*a, *b);
+                    })) {
+      change(key, std::vector<const Entry*>(new_at, new_end));
+    }
+    old_at = old_end;
+    new_at = new_end;
+  }
+}
+
+// Calls `change` with each fragment of which `before` and `after` have different
+// entries.
+template <typename Rounds, typename Change>
+void CompareRounds(const Rounds& before, const Rounds& after,
+                   const Change& change) {
+  for (int i = 0; i < std::max(before.size(), after.size()); ++i) {
+    const bool is_same = i < before.size() && i < after.size() &&
+                         IsSame(before[i], after[i]);
+    if (is_same) continue;
+    if (i < before.size()) change(before[i].fragment());
+    if (i < after.size()) change(after[i].fragment());
+  }
+}
+
+ShardPart& PartOf(int32_t shard, KnownContribution& known) {
+  const auto at = std::lower_bound(
+      known.parts.begin(), known.parts.end(), shard,
+      [](const ShardPart& part, int32_t s) { return part.shard < s; });
+  if (at != known.parts.end() && at->shard == shard) return *at;
+  ShardPart part;
+  part.shard = shard;
+  return *known.parts.insert(at, std::move(part));
+}
+
+// The same header as of another shard, or a copy.
+SharedInfo Share(const v1::ContributionInfo& info,
+                 const KnownContribution& known) {
+  for (const ShardPart& part : known.parts) {
+    for (const SharedInfo& other : {part.info, part.had}) {
+      if (other != nullptr && IsSameInfo(*other, info)) return other;
+    }
+  }
+  return std::make_shared<const v1::ContributionInfo>(info);
+}
+
+// True if the index has a place for the key.
+bool IsKept(const RunState& state, const v1::ContributionKey& key) {
+  if (key.run_epoch() != state.run_epoch() || key.fragment() < 0 ||
+      key.fragment() >= state.fragments().size() || key.slot() < 0 ||
+      key.seq() < 1 || key.seq() > kSeqMax) {
+    return false;
+  }
+  return !state.outcomes().Contains(key) ||
+         FindSealed(state.fragments()[key.fragment()],
+                    {key.slot(), key.seq()}) != nullptr;
+}
+
+void NoteChanged(const RunState& state, const ContributionPlace& place,
+                 Observations& observed) {
+  // An ended run recalls nothing.
+  if (!state.ended()) observed.index.changed.push_back(place);
+}
+
+void TakeStored(const RunState& state, int32_t shard,
+                const v1::ContributionKey& key,
+                const std::vector<const v1::StoredContribution*>& stored,
+                KnownContribution& known) {
+  ShardPart& part = PartOf(shard, known);
+  part.stored_count = static_cast<int32_t>(stored.size());
+  part.norm_squared = 0;
+  part.has_other_info = false;
+  part.info = nullptr;
+  for (const v1::StoredContribution* one : stored) {
+    part.norm_squared += one->norm_squared();
+    if (part.info == nullptr) {
+      part.info = Share(one->info(), known);
+    } else if (!IsSameInfo(*part.info, one->info())) {
+      part.has_other_info = true;
+    }
+  }
+}
+
+void TakeRefused(const std::vector<const v1::RefusedContribution*>& refused,
+                 ShardPart& part) {
+  part.refused = nullptr;
+  if (refused.empty()) return;
+  auto kept =
+      std::make_shared<v1::RefusedContribution>(*refused.back());
+  for (const v1::RefusedContribution* one : refused) {
+    if (!one->has_anchor_version()) continue;
+    kept->set_anchor_version(one->anchor_version());
+    break;
+  }
+  part.refused = std::move(kept);
+}
+
+void DropIfEmpty(const ContributionPlace& place, int32_t shard,
+                 Observations& observed) {
+  const auto& [fragment, slot, seq] = place;
+  auto& all = observed.index.fragments[fragment].known;
+  const auto known = all.find({slot, seq});
+  std::erase_if(known->second.parts, [&](const ShardPart& part) {
+    return part.shard == shard && part.is_empty();
+  });
+  if (known->second.parts.empty()) all.erase(known);
+}
+
+// Calls `apply` with the shard's part of the contribution, and judges it again.
+template <typename Apply>
+void ChangePart(const RunState& state, int32_t shard,
+                const v1::ContributionKey& key, bool is_new,
+                Observations& observed, const Apply& apply) {
+  if (!IsKept(state, key)) return;
+  auto& all = observed.index.fragments[key.fragment()].known;
+  auto known = all.find({key.slot(), key.seq()});
+  if (known == all.end()) {
+    if (!is_new) return;
+    known = all.try_emplace({key.slot(), key.seq()}).first;
+    known->second.key = key;
+  }
+  apply(known->second);
+  DropIfEmpty(ToPlace(key), shard, observed);
+  NoteChanged(state, ToPlace(key), observed);
+  JudgeAgain(state, ToPlace(key), observed);
+}
+
+// Judges all contributions to `fragment` again, unless a SEAL is the change, and
+// lets UpdateRecalls decide on them.
+void ChangeFragment(const RunState& state, int32_t fragment,
+                    Observations& observed, bool is_seal = false) {
+  if (fragment < 0 || fragment >= observed.index.fragments.size()) return;
+  observed.SetDue(fragment);
+  std::vector<SlotSeq> places;
+  for (const auto& [place, known] : observed.index.fragments[fragment].known) {
+    places.push_back(place);
+  }
+  for (const auto& [slot, seq] : places) {
+    NoteChanged(state, {fragment, slot, seq}, observed);
+    if (!is_seal) JudgeAgain(state, {fragment, slot, seq}, observed);
+  }
+  // Shards must have what is sealed.
+  for (const storage::v1::SealedInfo& sealed :
+       state.fragments()[fragment].sealed.infos()) {
+    NoteChanged(state, ToPlace(sealed.info().key()), observed);
+  }
+}
+
+void ChangeAll(const RunState& state, Observations& observed) {
+  observed.SetAllDue();
+  for (size_t f = 0; f < observed.index.fragments.size(); ++f) {
+    ChangeFragment(state, static_cast<int32_t>(f), observed);
+  }
+}
+
+void TakeOutcome(const RunState& state, const v1::ContributionOutcome& outcome,
+                 Observations& observed) {
+  const v1::ContributionKey& key = outcome.key();
+  observed.SetDue(key.fragment());
+  if (key.fragment() < 0 ||
+      key.fragment() >= observed.index.fragments.size()) {
+    return;
+  }
+  // Smaller seqs of the slot may have ended with it (state/outcome_table.h).
+  std::vector<SlotSeq> places;
+  const auto& all = observed.index.fragments[key.fragment()].known;
+  for (auto known = all.lower_bound({key.slot(), 0});
+       known != all.end() && known->first.first == key.slot(); ++known) {
+    places.push_back(known->first);
+  }
+  for (const auto& [slot, seq] : places) {
+    NoteChanged(state, {key.fragment(), slot, seq}, observed);
+    JudgeAgain(state, {key.fragment(), slot, seq}, observed);
+  }
+}
+
+// If an island sits out, or has sat out until the newest record, then what
+// rounds ask for and why they wait depends on other fragments' outcomes too.
+void SetDueBySittingOut(const RunState& state, Observations& observed) {
+  const bool had_refused = observed.has_refused;
+  observed.has_refused = std::any_of(
+      state.members().begin(), state.members().end(),
+      [](const Member& member) { return member.refused_count > 0; });
+  if (had_refused || observed.has_refused) observed.SetAllDue();
+}
+
+void TakeOutcomes(
+    const RunState& state,
+    const google::protobuf::RepeatedPtrField<v1::ContributionOutcome>& outcomes,
+    Observations& observed) {
+  for (const v1::ContributionOutcome& outcome : outcomes) {
+    TakeOutcome(state, outcome, observed);
+  }
+}
+
+}  // namespace
+
+const storage::v1::SealedInfo* FindSealed(const FragmentState& fragment,
+                                          const SlotSeq& place) {
+  if (fragment.phase != RoundPhase::kSealed) return nullptr;
+  const auto& infos = fragment.sealed.infos();
+  const auto found = std::lower_bound(
+      infos.begin(), infos.end(), place,
+      [](const storage::v1::SealedInfo& info, const SlotSeq& at) {
+        return SlotSeq(info.info().key().slot(), info.info().key().seq()) < at;
+      });
+  if (found == infos.end() || found->info().key().slot() != place.first ||
+      found->info().key().seq() != place.second) {
+    return nullptr;
+  }
+  return &*found;
+}
+
+void ResizeObservations(const RunState& state, Observations& observed) {
+  observed.shards.resize(state.server_ids().size());
+  observed.members.resize(state.members().size());
+  observed.timers.resize(state.fragments().size());
+  observed.asked.resize(state.fragments().size());
+  observed.decisions.resize(state.fragments().size());
+  ContributionIndex& index = observed.index;
+  if (index.fragments.size() == state.fragments().size() &&
+      index.shard_count == observed.shards.size()) {
+    return;
+  }
+  index.fragments.resize(state.fragments().size());
+  index.shard_count = observed.shards.size();
+  for (size_t f = 0; f < index.fragments.size(); ++f) {
+    index.fragments[f].holders = ListShards(state, static_cast<int32_t>(f));
+  }
+  ChangeAll(state, observed);
+}
+
+void JudgeAgain(const RunState& state, const ContributionPlace& place,
+                Observations& observed) {
+  const auto& [fragment, slot, seq] = place;
+  FragmentContributions& all = observed.index.fragments[fragment];
+  const auto known = all.known.find({slot, seq});
+  observed.SetDue(fragment);
+  if (known != all.known.end() && IsUndecided(state, known->second.key)) {
+    std::optional<SeenContribution> seen = JudgeContribution(
+        state, observed.shards, all.holders, known->second);
+    if (seen.has_value()) {
+      all.seen.insert_or_assign({slot, seq}, *std::move(seen));
+      return;
+    }
+  }
+  all.seen.erase({slot, seq});
+  if (known != all.known.end() && !IsKept(state, known->second.key)) {
+    all.known.erase(known);
+  }
+}
+
+void TakeReport(const RunState& state, int32_t number,
+                const v1::ShardReport& report, Observations& observed) {
+  ObservedShard& shard = observed.shards[number];
+  const bool was_reported = shard.reported;
+  const bool was_heard = IsHeard(shard);
+  const v1::ShardReport before = std::exchange(shard.report, report);
+  shard.reported = true;
+  CompareRounds(before.prepared(), report.prepared(), [&](int32_t fragment) {
+    if (fragment < 0 || fragment >= state.fragments().size()) return;
+    observed.SetDue(fragment);
+    // A shard that has merged the round needs no contribution.
+    for (const storage::v1::SealedInfo& sealed :
+         state.fragments()[fragment].sealed.infos()) {
+      NoteChanged(state, ToPlace(sealed.info().key()), observed);
+    }
+  });
+  CompareRounds(before.statistics(), report.statistics(),
+                [&](int32_t fragment) { observed.SetDue(fragment); });
+  if (before.persisted_commit_seq() != report.persisted_commit_seq()) {
+    for (const FragmentState& fragment : state.fragments()) {
+      if (fragment.phase == RoundPhase::kSealed) {
+        observed.SetDue(fragment.newest.fragment());
+      }
+    }
+  }
+  Compare(before.stored(), report.stored(),
+          [&](const v1::ContributionKey& key, const auto& stored) {
+            ChangePart(state, number, key, !stored.empty(), observed,
+                       [&](KnownContribution& known) {
+                         TakeStored(state, number, key, stored, known);
+                       });
+          });
+  Compare(before.refused(), report.refused(),
+          [&](const v1::ContributionKey& key, const auto& refused) {
+            ChangePart(state, number, key, !refused.empty(), observed,
+                       [&](KnownContribution& known) {
+                         TakeRefused(refused, PartOf(number, known));
+                       });
+          });
+  if (!was_reported || was_heard != IsHeard(shard)) ChangeAll(state, observed);
+}
+
+void ForgetReport(const RunState& state, int32_t number,
+                  Observations& observed) {
+  ObservedShard fresh;
+  fresh.acknowledged_commit_seq =
+      observed.shards[number].acknowledged_commit_seq;
+  observed.shards[number] = std::move(fresh);
+  for (FragmentContributions& fragment : observed.index.fragments) {
+    for (auto known = fragment.known.begin(); known != fragment.known.end();) {
+      const SlotSeq place = known->first;
+      std::vector<ShardPart>& parts = known->second.parts;
+      NoteChanged(state, ToPlace(known->second.key), observed);
+      for (ShardPart& part : parts) {
+        if (part.shard != number) continue;
+        part.stored_count = 0;
+        part.has_other_info = false;
+        part.norm_squared = 0;
+        part.info = nullptr;
+        part.refused = nullptr;
+      }
+      std::erase_if(parts,
+                    [](const ShardPart& part) { return part.is_empty(); });
+      if (!parts.empty()) {
+        ++known;
+        continue;
+      }
+      fragment.seen.erase(place);
+      known = fragment.known.erase(known);
+    }
+  }
+  ChangeAll(state, observed);
+}
+
+void TakeRecord(const RunState& state, const storage::v1::Record& record,
+                Observations& observed) {
+  using Record = storage::v1::Record;
+  switch (record.body_case()) {
+    case Record::kMemberSet: {
+      observed.SetAllDue();
+      const int32_t slot = record.member_set().slot();
+      for (size_t f = 0; f < observed.index.fragments.size(); ++f) {
+        std::vector<ContributionPlace> places;
+        const auto& all = observed.index.fragments[f].known;
+        for (auto known = all.lower_bound({slot, 0});
+             known != all.end() && known->first.first == slot; ++known) {
+          places.emplace_back(static_cast<int32_t>(f), slot,
+                              known->first.second);
+        }
+        for (const ContributionPlace& place : places) {
+          NoteChanged(state, place, observed);
+          JudgeAgain(state, place, observed);
+        }
+      }
+      return;
+    }
+    case Record::kRoundOpened:
+      return ChangeFragment(state, record.round_opened().fragment(), observed);
+    case Record::kRoundSealed:
+      return ChangeFragment(state, record.round_sealed().seal().fragment(),
+                            observed, /*is_seal=*/true);
+    case Record::kRoundJudged:
+      return observed.SetDue(record.round_judged().fragment());
+    case Record::kRoundCommitted: {
+      const v1::Commit& commit = record.round_committed().commit();
+      TakeOutcomes(state, commit.outcomes(), observed);
+      ChangeFragment(state, commit.fragment(), observed);
+      SetDueBySittingOut(state, observed);
+      // Where fragments end together, each one's end depends on all.
+      if (HasTokenBudget(state.spec().schedule())) observed.SetAllDue();
+      // The slowest shard has one commit more to persist.
+      for (const FragmentState& fragment : state.fragments()) {
+        if (fragment.phase == RoundPhase::kSealed) {
+          observed.SetDue(fragment.newest.fragment());
+        }
+      }
+      return;
+    }
+    case Record::kRoundAborted:
+      TakeOutcomes(state, record.round_aborted().outcomes(), observed);
+      ChangeFragment(state, record.round_aborted().fragment(), observed);
+      return SetDueBySittingOut(state, observed);
+    case Record::kOutcomesSet:
+      TakeOutcomes(state, record.outcomes_set().outcomes(), observed);
+      return SetDueBySittingOut(state, observed);
+    case Record::kPinSet:
+    case Record::kPinReleased:
+    case Record::kEvaluated:
+    case Record::kWorkUnpushed:
+      return;
+    case Record::kRunStarted:
+      return ChangeAll(state, observed);
+    default:
+      observed.SetAllDue();
+  }
+}
+
+void TakeSealed(const RunState& state, Observations& observed) {
+  ChangeAll(state, observed);
+}
+
+void ForgetReports(Observations& observed) {
+  for (ObservedShard& shard : observed.shards) shard = ObservedShard();
+  observed.index.Clear();
+  observed.recalls.clear();
+  observed.SetAllDue();
+}
+
+bool NoteClaim(const RunState& state, int32_t slot, double claim,
+               Observations& observed) {
+  const ObservedMember& member = observed.members[slot];
+  const double before =
+      member.progress.has_value() ? member.progress->tokens_per_second() : 0;
+  if (before == claim || MeasuredSpeed(member) > 0) return false;
+  SetDueBySpeeds(state, observed);
+  return true;
+}
+
+void SetDueBySpeeds(const RunState& state, Observations& observed) {
+  for (const FragmentState& fragment : state.fragments()) {
+    const int32_t f = fragment.newest.fragment();
+    if (fragment.phase == RoundPhase::kOpen &&
+        observed.decisions[f].reads_speeds) {
+      observed.SetDue(f);
+    }
+  }
+}
+
+}  // namespace atl::coordinator

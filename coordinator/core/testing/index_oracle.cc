@@ -1,0 +1,273 @@
+#include "coordinator/core/testing/index_oracle.h"
+
+#include <cmath>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/layout/exchange.h"
+#include "base/layout/run_length.h"
+#include "base/layout/run_timing.h"
+#include "base/layout/weight_unit.h"
+#include "base/status/cut_utf8.h"
+#include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/rounds/norm_bound.h"
+#include "coordinator/core/verdict/verdict_rule.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+SharedInfo Copy(const v1::ContributionInfo& info) {
+  return std::make_shared<const v1::ContributionInfo>(info);
+}
+
+bool SameInfo(const v1::ContributionInfo& a, const v1::ContributionInfo& b) {
+  return a.SerializeAsString() == b.SerializeAsString();
+}
+
+// Returns why a header is invalid; empty if it is valid.
+std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
+  const int64_t version =
+      state.fragments()[info.key().fragment()].newest.version();
+  if (info.anchor_version() < 0 || info.anchor_version() > version) {
+    return "its anchor is a version that does not exist";
+  }
+  if (info.key().seq() > FindSeqMax(state.members()[info.key().slot()])) {
+    return "its seq is far beyond the next_seq that its island was given";
+  }
+  if (info.codec() != ToProto(UpCodec(state.spec()))) {
+    return "its codec is not the run's";
+  }
+  if (info.step_count() < 1) return "it claims no steps";
+  if (info.token_count() < 1 &&
+      state.spec().outer().weighting() != v1::WEIGHTING_UNIFORM) {
+    return absl::StrCat(
+        "it claims no ",
+        WeightUnitName(WeightUnitOf(state.spec().weight_unit())),
+        ", so it has no weight");
+  }
+  if (info.token_count() < (HasTokenBudget(state.spec().schedule()) ? 1 : 0)) {
+    return absl::StrCat(
+        "it claims no ",
+        WeightUnitName(WeightUnitOf(state.spec().weight_unit())),
+        ", and the run counts them");
+  }
+  return "";
+}
+
+// Judges a contribution that every shard has stored.
+void JudgeNorm(const RunState& state, int32_t fragment, SeenContribution& seen) {
+  const int32_t slot = seen.key.slot();
+  seen.counted_step_count =
+      CountBoundedSteps(state, fragment, slot, seen.info->step_count());
+  const NormBound bound =
+      FindNormBound(state, fragment, seen.counted_step_count);
+  seen.norm_bound = bound.value;
+  const double norm = std::sqrt(seen.norm_squared);
+  if (bound.value > 0 && !(norm <= bound.value) && IsBounded(state, slot)) {
+    seen.refusal = absl::StrCat("NORM_TOO_LARGE: its norm, ", norm,
+                                ", is above ", bound.value, ", ", bound.how);
+  }
+}
+
+bool Belongs(const RunState& state, int32_t fragment,
+             const v1::ContributionKey& key) {
+  return key.fragment() == fragment && IsUndecided(state, key);
+}
+
+struct Named {
+  std::set<ContributionPlace> here;  // Stored or refused.
+  std::map<ContributionPlace, std::string> refused;
+};
+
+Named NamedBy(const ObservedShard& shard, int64_t run_epoch) {
+  Named named;
+  for (const v1::StoredContribution& stored : shard.report.stored()) {
+    if (stored.info().key().run_epoch() != run_epoch) continue;
+    named.here.insert(ToPlace(stored.info().key()));
+  }
+  for (const v1::RefusedContribution& refused : shard.report.refused()) {
+    if (refused.key().run_epoch() != run_epoch) continue;
+    named.here.insert(ToPlace(refused.key()));
+    named.refused[ToPlace(refused.key())] =
+        refused.reason();
+  }
+  return named;
+}
+
+// True if a round may still merge it, judging by its header.
+bool MayBeMerged(const RunState& state, const v1::ContributionInfo& info) {
+  if (!IsUndecided(state, info.key())) return false;
+  const int64_t newest =
+      state.fragments()[info.key().fragment()].newest.version();
+  return info.anchor_version() >= 0 && info.anchor_version() <= newest &&
+         IsFreshEnough(state.spec().schedule(), info.anchor_version(), newest);
+}
+
+// Adds what the shard has now; drops what is decided or cannot be merged.
+void NoteHad(const RunState& state, const ObservedShard& shard,
+             std::map<ContributionPlace, v1::ContributionInfo>& had) {
+  if (shard.reported) {
+    for (const v1::StoredContribution& stored : shard.report.stored()) {
+      if (stored.info().key().run_epoch() != state.run_epoch()) continue;
+      had[ToPlace(stored.info().key())] = stored.info();
+    }
+  }
+  std::erase_if(had, [&](const auto& entry) {
+    return !MayBeMerged(state, entry.second);
+  });
+}
+
+std::string Describe(const SeenContributions& all) {
+  std::string text;
+  for (const auto& [place, seen] : all) {
+    absl::StrAppend(
+        &text, place.first, "/", place.second, " ", seen.key.ShortDebugString(),
+        " info ",
+        seen.info == nullptr ? std::string("none")
+                             : seen.info->ShortDebugString(),
+        " anchor ", seen.anchor_version.value_or(-1), " stored ",
+        seen.stored_count, " norm^2 ", seen.norm_squared, " refused ",
+        seen.refusal, " received ", seen.received, " steps ",
+        seen.counted_step_count, " bound ", seen.norm_bound, "\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+SeenContributions CollectContributions(
+    const RunState& state, const std::vector<ObservedShard>& shards,
+    const std::vector<std::map<ContributionPlace, v1::ContributionInfo>>& had,
+    int32_t fragment) {
+  SeenContributions all;
+  const std::vector<int32_t> holders = ListShards(state, fragment);
+  for (int32_t shard : holders) {
+    if (shard >= shards.size() || !shards[shard].reported) continue;
+    const v1::ShardReport& report = shards[shard].report;
+    for (const v1::StoredContribution& stored : report.stored()) {
+      const v1::ContributionKey& key = stored.info().key();
+      if (!Belongs(state, fragment, key)) continue;
+      SeenContribution& seen = all[{key.slot(), key.seq()}];
+      if (seen.info == nullptr) {
+        seen.key = key;
+        seen.info = Copy(stored.info());
+        seen.anchor_version = stored.info().anchor_version();
+        if (seen.refusal.empty()) {
+          seen.refusal = InfoFault(state, stored.info());
+        }
+      } else if (!SameInfo(*seen.info, stored.info())) {
+        seen.refusal = "shards received different headers for its key";
+      }
+      seen.stored_count += 1;
+      seen.norm_squared += stored.norm_squared();
+    }
+    for (const v1::RefusedContribution& refused : report.refused()) {
+      const v1::ContributionKey& key = refused.key();
+      if (!Belongs(state, fragment, key)) continue;
+      SeenContribution& seen = all[{key.slot(), key.seq()}];
+      seen.key = key;
+      if (!seen.anchor_version.has_value() && refused.has_anchor_version()) {
+        seen.anchor_version = refused.anchor_version();
+      }
+      seen.refusal =
+          refused.reason().empty()
+              ? std::string("a shard refused it")
+              : std::string(CutUtf8(refused.reason(), kReasonBytesMax));
+    }
+    // Lost contributions must end too.
+    if (static_cast<size_t>(shard) >= had.size()) continue;
+    for (const auto& [place, info] : had[shard]) {
+      if (!Belongs(state, fragment, info.key())) continue;
+      SeenContribution& seen = all[{info.key().slot(), info.key().seq()}];
+      if (seen.info != nullptr || !seen.refusal.empty()) continue;
+      seen.key = info.key();
+      seen.info = Copy(info);
+      seen.anchor_version = info.anchor_version();
+      seen.refusal = InfoFault(state, info);
+    }
+  }
+  const bool is_judged =
+      MakeVerdictRule(state.spec().outer().merge()) != nullptr;
+  for (auto& [place, seen] : all) {
+    if (is_judged && seen.refusal.empty() &&
+        !(seen.norm_squared < kVerdictNormSquaredMax)) {
+      seen.refusal = "its norm is not below 2^26, the limit of the merge rule";
+    }
+    if (seen.refusal.empty() && seen.stored_count == holders.size()) {
+      JudgeNorm(state, fragment, seen);
+    }
+    seen.received = seen.stored_count == holders.size() && seen.refusal.empty();
+  }
+  return all;
+}
+
+
+void IndexOracle::Check(const RunMachine& machine) {
+  const RunState& state = machine.state();
+  const Observations& observed = machine.observed();
+  if (run_epoch_ != state.run_epoch()) had_.clear();
+  run_epoch_ = state.run_epoch();
+  had_.resize(observed.shards.size());
+  const bool under_way = state.started() && !state.ended();
+  std::map<ContributionPlace, std::set<int32_t>> lost;
+  for (size_t s = 0; under_way && s < observed.shards.size(); ++s) {
+    const auto shard = static_cast<int32_t>(s);
+    const ObservedShard& seen = observed.shards[s];
+    const bool heard = IsHeard(seen);
+    const Named named = heard ? NamedBy(seen, state.run_epoch()) : Named();
+    for (const FragmentState& fragment : state.fragments()) {
+      const int32_t f = fragment.newest.fragment();
+      if (fragment.phase != RoundPhase::kSealed ||
+          state.layout()
+              .ShardBlocks(f, shard, static_cast<int32_t>(had_.size()))
+              .empty()) {
+        continue;
+      }
+      const v1::Seal& seal = fragment.sealed.seal();
+      const bool prepared =
+          FindOfSeal(seen, seen.report.prepared(), seal) != nullptr;
+      for (const storage::v1::SealedInfo& sealed : fragment.sealed.infos()) {
+        const v1::ContributionKey& key = sealed.info().key();
+        had_[s][ToPlace(key)] = sealed.info();
+        if (heard && !prepared &&
+            (!named.here.contains(ToPlace(key)) ||
+             named.refused.contains(ToPlace(key)))) {
+          lost[ToPlace(key)].insert(shard);
+        }
+      }
+    }
+    NoteHad(state, seen, had_[s]);
+    for (const auto& [place, info] : had_[s]) {
+      if (heard &&
+          state.fragments()[std::get<0>(place)].phase != RoundPhase::kSealed &&
+          !named.here.contains(place)) {
+        lost[place].insert(shard);
+      }
+    }
+  }
+  if (under_way) {
+    std::map<ContributionPlace, std::set<int32_t>> recalled;
+    for (const auto& [place, recall] : observed.recalls) {
+      EXPECT_EQ(ToPlace(recall.key), place);
+      recalled[place] = recall.shards;
+    }
+    EXPECT_EQ(recalled, lost);
+    for (const ContributionPlace& place : observed.index.changed) {
+      ADD_FAILURE() << "left for later: " << std::get<0>(place) << "/"
+                    << std::get<1>(place) << "/" << std::get<2>(place);
+    }
+  }
+  for (const FragmentState& fragment : state.fragments()) {
+    const int32_t f = fragment.newest.fragment();
+    EXPECT_EQ(Describe(observed.index.Seen(f)),
+              Describe(CollectContributions(state, observed.shards, had_, f)))
+        << "fragment " << f;
+  }
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,36 @@
+// Holds what the coordinator keeps of reports against what a whole look at all
+// reports gives, as it was done before there was an index.
+//
+// Thread-compatible.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "coordinator/core/run_machine.h"
+#include "coordinator/core/state/contribution_index.h"
+
+namespace atl::coordinator {
+
+// The undecided contributions of `fragment` that the reports name, or that `had`
+// of a shard has. `had`: by shard.
+SeenContributions CollectContributions(
+    const RunState& state, const std::vector<ObservedShard>& shards,
+    const std::vector<std::map<ContributionPlace, v1::ContributionInfo>>& had,
+    int32_t fragment);
+
+class IndexOracle {
+ public:
+  // Fails the test if the index or the recalls of `machine` are not those of its
+  // reports. Call it after each event.
+  void Check(const RunMachine& machine);
+
+ private:
+  // By shard: the undecided contributions that it has had.
+  std::vector<std::map<ContributionPlace, v1::ContributionInfo>> had_;
+  int64_t run_epoch_ = 0;
+};
+
+}  // namespace atl::coordinator
