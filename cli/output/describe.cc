@@ -145,7 +145,12 @@ std::string DescribeRestore(const v1::Restore& restore) {
       "to ", restore.pin_id(), ", the state after commit ", first - 1, ", at ",
       FormatTimestamp(FromProto(restore.time())));
   if (restore.commit_seq() % kSeqJump == 0) {
-    return absl::StrCat(text, ": the log was lost with all later commits");
+    return absl::StrCat(text, ": it continues from a copy, and later commits ",
+                        "are lost");
+  }
+  if (first / kSeqJump != last / kSeqJump) {
+    return absl::StrCat(text, ": commit ", first, " and all later ones are "
+                        "lost");
   }
   if (first == last) absl::StrAppend(&text, ": commit ", first, " is lost");
   if (first < last) {

@@ -100,7 +100,7 @@ TEST(DescribeTest, ARestoreNamesItsCutAndTheLostCommits) {
   EXPECT_THAT(DescribeRestore(restore), Not(HasSubstr("lost")));
   restore.set_commit_seq(1'000'000'000);
   EXPECT_THAT(DescribeRestore(restore),
-              HasSubstr(": the log was lost with all later commits"));
+              HasSubstr(": it continues from a copy, and later commits are lost"));
 }
 
 TEST(DescribeTest, TellsRoundsOfThoseThatWerePlanned) {

@@ -460,7 +460,6 @@ absl::Status RunMachine::Take(const event::Heartbeat& heartbeat,
   Touch(island.island_id);
   if (heartbeat.request == nullptr) return absl::OkStatus();
   const v1::HeartbeatRequest& request = *heartbeat.request;
-  RETURN_IF_ERROR(CheckHeartbeat(request));
   const Member& member = *state_.FindMember(island.island_id);
   const int32_t slot = member.record.slot();
   ObservedMember& observed = observed_.members[slot];
@@ -470,13 +469,18 @@ absl::Status RunMachine::Take(const event::Heartbeat& heartbeat,
   observed.phase_reason =
       std::string(CutUtf8(request.phase_reason(), kPhaseReasonBytesMax));
   // A claim of outcomes that do not exist yet would leave out later ones.
-  observed.acknowledged_seq =
-      request.acknowledged_seq() <= observed.acknowledged_seq
-          ? request.acknowledged_seq()
-          : std::min(request.acknowledged_seq(),
-                     state_.outcomes().SeqMax(slot, FindSeqMax(member)));
+  if (request.acknowledged_seq() >= 0) {
+    observed.acknowledged_seq =
+        request.acknowledged_seq() <= observed.acknowledged_seq
+            ? request.acknowledged_seq()
+            : std::min(request.acknowledged_seq(),
+                       state_.outcomes().SeqMax(slot, FindSeqMax(member)));
+  }
+  if (request.has_progress()) {
+    RETURN_IF_ERROR(CountCall(island.island_id, observed.reports));
+  }
+  RETURN_IF_ERROR(CheckHeartbeat(request));
   if (!request.has_progress()) return absl::OkStatus();
-  RETURN_IF_ERROR(CountCall(island.island_id, observed.reports));
   TakeProgress(island.island_id, request.progress());
   return absl::OkStatus();
 }

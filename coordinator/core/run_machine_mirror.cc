@@ -79,6 +79,9 @@ std::optional<MirrorWork> RunMachine::FindMirrorWork() const {
     storage::v1::MemberSnapshot& added = *manifest.add_members();
     added = ToSnapshot(member);
     storage::v1::MemberSet& record = *added.mutable_member();
+    // A restore needs neither, and older programs know neither.
+    added.clear_totals();
+    added.clear_newest_unpushed();
     record.clear_session_sha256();
     record.clear_token_id();
     const int64_t seq_max =

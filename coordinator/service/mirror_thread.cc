@@ -235,6 +235,7 @@ absl::Status MirrorThread::TakeRuns(EventLoop& loop) {
     const auto known = owned_epochs_.find(own.run_uid());
     return known != owned_epochs_.end() && known->second == own.run_epoch();
   });
+  absl::Status failure;
   for (storage::v1::RunOwner& own : owners) {
     const absl::Status taken = OwnOne(own);
     if (is_stopping_) return taken;
@@ -244,12 +245,14 @@ absl::Status MirrorThread::TakeRuns(EventLoop& loop) {
     if (taken.ok() && untaken_.erase(own.run_uid()) == 0) continue;
     if (!taken.ok()) {
       untaken_.insert(own.run_uid());
-      LOG(WARNING) << "run " << own.run_id() << ": " << taken;
+      LOG_ABOUT(WARNING, own.run_id())
+          << "run " << own.run_id() << ": " << taken;
     }
     RETURN_IF_ERROR(Tell(loop, own, v1::Pin(), taken));
-    if (!taken.ok() && other_epoch_ == 0) return taken;
+    // Runs after it are not held up.
+    if (other_epoch_ == 0) failure.Update(taken);
   }
-  return absl::OkStatus();
+  return failure;
 }
 
 absl::Status MirrorThread::OwnOne(storage::v1::RunOwner& own) {

@@ -1,6 +1,7 @@
 #include "worker/island/control_link.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -225,6 +226,10 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
         next_heartbeat =
             now + HeartbeatInterval(FromProto(answer->next_interval()), lease_,
                                     draw);
+      } else if (has_report && absl::IsInvalidArgument(answer.status())) {
+        // The report is dropped, and the lease is renewed.
+        next_heartbeat =
+            now + HeartbeatInterval(absl::ZeroDuration(), lease_, /*draw=*/1);
       } else {
         next_heartbeat = now + rpc::DelayAsked(std::min(kAwayWait, lease_ / 3),
                                                answer.status());
@@ -341,6 +346,8 @@ void ControlLink::SetProgress(const v1::ReportProgressRequest& progress) {
 }
 
 void ControlLink::AddLoss(double loss) {
+  // The coordinator takes no other ones. A trainer's own loss may be negative.
+  if (!std::isfinite(loss) || loss < 0) return;
   MutexLock lock(&mutex_);
   loss_sum_ += loss;
   progress_.set_loss_step_count(progress_.loss_step_count() + 1);

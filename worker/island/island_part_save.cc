@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -36,7 +37,9 @@ v1::ContributionInfo IslandPart::Describe(const Action& action,
   info.set_data_end(action.data_position);
   // A trainer's own loss may be negative; a header's is not.
   const std::optional<double> loss = losses_[at.fragment].mean();
-  if (loss.has_value() && *loss >= 0) info.set_training_loss(*loss);
+  if (loss.has_value() && std::isfinite(*loss) && *loss >= 0) {
+    info.set_training_loss(*loss);
+  }
   return info;
 }
 

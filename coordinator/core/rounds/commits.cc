@@ -104,25 +104,21 @@ struct MergedLoss {
   double loss = 0;
 };
 
-// The training losses of the merged contributions that have one, in the seal's
-// order. If all are of older programs: what their islands' reports of progress
-// say, which depends on when the reports come.
+// The training losses of the merged contributions, in the seal's order. For one
+// of an older program: the mean of its island's reports of progress, which
+// depends on when they come.
 std::vector<MergedLoss> ListLosses(const FragmentState& fragment,
                                    const Observations& observed) {
   std::vector<MergedLoss> losses;
   for (const storage::v1::SealedInfo& merged : fragment.sealed.infos()) {
-    if (!merged.info().has_training_loss()) continue;
-    losses.push_back(
-        {merged.info().key().slot(), merged.info().training_loss()});
-  }
-  if (!losses.empty()) return losses;
-  for (const v1::SealedContribution& sealed :
-       fragment.sealed.seal().contributions()) {
-    const int32_t slot = sealed.key().slot();
+    const int32_t slot = merged.info().key().slot();
     const ObservedMember& member = observed.members[slot];
-    if (member.loss_step_count == 0) continue;
-    losses.push_back(
-        {slot, member.loss_sum / static_cast<double>(member.loss_step_count)});
+    if (merged.info().has_training_loss()) {
+      losses.push_back({slot, merged.info().training_loss()});
+    } else if (member.loss_step_count > 0) {
+      losses.push_back({slot, member.loss_sum /
+                                  static_cast<double>(member.loss_step_count)});
+    }
   }
   return losses;
 }
@@ -132,6 +128,8 @@ void SetTrainingLoss(const std::vector<MergedLoss>& losses, v1::Round& round) {
   if (losses.empty()) return;
   double sum = 0;
   for (const MergedLoss& merged : losses) sum += merged.loss;
+  // Two claims may be too large for a sum.
+  if (!std::isfinite(sum)) return;
   round.set_training_loss(sum / static_cast<double>(losses.size()));
 }
 

@@ -531,18 +531,28 @@ void RunState::ApplyOutcome(const v1::ContributionOutcome& outcome,
     Member& member = members_[outcome.key().slot()];
     (merged ? member.merged_count : member.unmerged_count) += 1;
     const auto told = member.newest_unpushed.find(outcome.key().fragment());
-    // The island could not know that shards have it.
+    // The island may not know that shards have it, or push it after all.
     const bool is_counted =
         told != member.newest_unpushed.end() &&
         told->second.run_epoch() == outcome.key().run_epoch() &&
         told->second.seq() == outcome.key().seq();
     v1::IslandTotals& totals = member.totals;
+    const bool is_known = merged || work.step_count() > 0;
+    if (is_counted && is_known) {
+      // The outcome counts in its place.
+      totals.set_unpushed_step_count(std::max<int64_t>(
+          0, totals.unpushed_step_count() - told->second.step_count()));
+      totals.set_unpushed_token_count(std::max<int64_t>(
+          0, totals.unpushed_token_count() - told->second.token_count()));
+      told->second.clear_step_count();
+      told->second.clear_token_count();
+    }
     if (merged) {
       totals.set_merged_step_count(
           Sum(totals.merged_step_count(), work.step_count()));
       totals.set_merged_token_count(
           Sum(totals.merged_token_count(), work.token_count()));
-    } else if (!is_counted) {
+    } else if (!is_counted || is_known) {
       totals.set_unmerged_step_count(
           Sum(totals.unmerged_step_count(), work.step_count()));
       totals.set_unmerged_token_count(
@@ -716,6 +726,12 @@ bool RunState::IsUncounted(const Member& member,
     return false;
   }
   const auto newest = member.newest_unpushed.find(work.fragment());
+  // An ended epoch's versions are not known here: one piece of each fragment.
+  if (newest != member.newest_unpushed.end() &&
+      work.run_epoch() != run_epoch() &&
+      work.run_epoch() == newest->second.run_epoch()) {
+    return false;
+  }
   if (newest != member.newest_unpushed.end() &&
       std::make_pair(work.run_epoch(), work.version()) <=
           std::make_pair(newest->second.run_epoch(),
