@@ -404,14 +404,15 @@ class Coordinator : public ServerDirectory {
   std::set<std::string> undecided_runs_;
   std::set<std::string> stepped_runs_;
   absl::Time advance_time_ = absl::InfinitePast();  // The newest Advance's.
-  // What NoteTimers last took over of a run.
+  // A run as NoteTimers last saw it.
   struct Noted {
     absl::Time timer = absl::InfiniteFuture();
     int64_t island_count = 0;
   };
   std::map<std::string, Noted> noted_;  // By run_id.
-  std::set<std::pair<absl::Time, std::string>> timers_;  // Of `noted_`.
-  int64_t island_count_ = 0;                             // Their sum.
+  // The timers and the sum of island_count in `noted_`.
+  std::set<std::pair<absl::Time, std::string>> timers_;
+  int64_t island_count_ = 0;
   std::vector<LogEntry> own_entries_;
   std::vector<std::string> reasons_;
   std::vector<std::string> warnings_;

@@ -98,7 +98,7 @@ absl::StatusOr<RunAnswer> RunMachine::Step(const RunEvent& event,
   RETURN_IF_ERROR(
       std::visit([&](const auto& one) { return Take(one, answer); }, event));
   if (is_tick) {
-    unsettled_ = false;
+    unsettled_ = observed_.IsAnyDue();
   } else if (state_.revision() != revision) {
     unsettled_ = true;
     other_timer_.reset();
@@ -499,9 +499,9 @@ absl::Status RunMachine::Take(const event::PlanStream& stream,
       observed_.aways.Set(slot, absl::InfiniteFuture());
       return absl::OkStatus();
     }
+    // The next Tick decides, once for all that come back together.
     SetNotAway(slot);
     reasons_.push_back(absl::StrCat("island ", island.island_id, " is back"));
-    Advance();
     return absl::OkStatus();
   }
   const v1::ScheduleSpec& schedule = state_.spec().schedule();

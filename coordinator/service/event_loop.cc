@@ -378,11 +378,11 @@ void EventLoop::RunBatch(CallQueue<Event>& queued) {
   if (spec_.metrics != nullptr) spec_.metrics->Count(effects);
   plans_.Note(*coordinator_, effects);
   plans_.Send(*coordinator_, now);
-  NoteEndedStreams();
   PublishEvents(effects);
   ShowRefusal();
   if (effects.mirror_due && spec_.on_mirror_due) spec_.on_mirror_due();
   AnswerAll(std::move(batch), absl::OkStatus());
+  NoteEndedStreams();  // Answers may have begun new ones.
 }
 
 void EventLoop::NoteEndedStreams() {
@@ -449,7 +449,6 @@ void EventLoop::WatchIsland(const std::string& run_id,
         // A refused event is not on the loop's thread.
         if (!result.ok()) return sink->End(result.status());
         plans_.AddIsland(*coordinator_, run_id, island, sink);
-        NoteEndedStreams();
       },
       ForStream(std::move(origin), sink));
 }

@@ -48,6 +48,11 @@ bool AreSame(storage::v1::ClusterObject a, storage::v1::ClusterObject b) {
   return google::protobuf::util::MessageDifferencer::Equals(a, b);
 }
 
+// A new core, or a new epoch of the run, is told again who the owner is.
+std::pair<int64_t, int64_t> Epochs(const storage::v1::RunOwner& own) {
+  return {own.run_epoch(), own.coordinator_epoch()};
+}
+
 // The error of a run whose owner in the mirror is another one.
 absl::Status OtherOwner(const storage::v1::RunOwner& own,
                         const storage::v1::RunOwner& owner) {
@@ -233,14 +238,14 @@ absl::Status MirrorThread::TakeRuns(EventLoop& loop) {
                        }));
   std::erase_if(owners, [&](const storage::v1::RunOwner& own) {
     const auto known = owned_epochs_.find(own.run_uid());
-    return known != owned_epochs_.end() && known->second == own.run_epoch();
+    return known != owned_epochs_.end() && known->second == Epochs(own);
   });
   absl::Status failure;
   for (storage::v1::RunOwner& own : owners) {
     const absl::Status taken = OwnOne(own);
     if (is_stopping_) return taken;
     if (taken.ok() || other_epoch_ > 0) {
-      owned_epochs_[own.run_uid()] = own.run_epoch();
+      owned_epochs_[own.run_uid()] = Epochs(own);
     }
     if (taken.ok() && untaken_.erase(own.run_uid()) == 0) continue;
     if (!taken.ok()) {

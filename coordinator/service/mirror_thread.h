@@ -16,6 +16,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -89,8 +90,9 @@ class MirrorThread {
 
   // --- The thread's ----------------------------------------------------------
   bool is_checked_ = false;  // CheckOnce has succeeded.
-  // The run_epoch of each run, by run_uid, whose owner is known.
-  std::map<std::string, int64_t> owned_epochs_;
+  // run_epoch and coordinator_epoch of each run, by run_uid, whose owner the core
+  // knows.
+  std::map<std::string, std::pair<int64_t, int64_t>> owned_epochs_;
   std::set<std::string> untaken_;  // Runs that the core was told an error of.
   // The other owner's run_epoch in the newest attempt; 0: no other owner.
   int64_t other_epoch_ = 0;

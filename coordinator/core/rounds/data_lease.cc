@@ -153,7 +153,7 @@ void NoteAsked(const RunState& state, const v1::OpenRound& open, absl::Time now,
     ObservedMember& seen = observed.members[member.record.slot()];
     if (asked.contains(member.record.slot())) {
       seen.idle_since = std::min(seen.idle_since, now);
-    } else if (!SitsOut(state, member)) {
+    } else if (!SitsOut(state, member) && !seen.away) {
       Stop(seen, now);
     }
   }
@@ -175,7 +175,8 @@ void NoteMerged(const RunState& state, const v1::OpenRound& open,
     }
     // All fragments of a round would count it again.
     if (seal.fragment() != 0 || !member.present()) continue;
-    if (!member.ready() || asked.contains(slot) || SitsOut(state, member)) {
+    if (!member.ready() || asked.contains(slot) || SitsOut(state, member) ||
+        seen.away) {
       ++seen.idle_round_count;
     }
   }

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -220,7 +221,7 @@ struct Observations {
   std::vector<AskedSlots> asked;               // By fragment.
   std::vector<FragmentDecision> decisions;     // By fragment.
   ContributionIndex index;
-  bool has_refused = false;  // A member had a refused_count at the last outcome.
+  bool has_refused = true;  // A member may have had a refused_count at the last outcome.
   std::map<std::string, absl::Time> pin_ends;  // Leases, by pin_id.
   std::map<ContributionPlace, Recall> recalls;
   SampleReaders sample_readers;
@@ -234,6 +235,11 @@ struct Observations {
   // Everything must be decided again.
   void SetAllDue() {
     for (FragmentDecision& decision : decisions) decision.is_due = true;
+  }
+  bool IsAnyDue() const {
+    return std::any_of(
+        decisions.begin(), decisions.end(),
+        [](const FragmentDecision& decision) { return decision.is_due; });
   }
   void SetDue(int32_t fragment) {
     if (fragment < 0 || static_cast<size_t>(fragment) >= decisions.size()) {

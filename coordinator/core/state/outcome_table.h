@@ -76,7 +76,7 @@ class OutcomeTable {
                                     const Entry& entry) const;
 
   std::map<Place, Row> rows_;
-  // Of kept entries that have one, by slot, fragment and seq.
+  // Reasons of kept entries, by slot, fragment and seq.
   std::map<std::tuple<int32_t, int32_t, int64_t>, std::string> reasons_;
 };
 
