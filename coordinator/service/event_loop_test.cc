@@ -492,7 +492,7 @@ TEST_F(EventLoopTest, AnIslandIsAwayOnceItsLastPlanStreamHasEnded) {
   EXPECT_TRUE(is_away());
 
   // A stream that is refused is none.
-  spec_.island_streams.a_run = 0;
+  spec_.plan_streams.islands.a_run = 0;
   Start();
   const IslandCredentials again = Join("a", "elastic", ProgramFeatures());
   EXPECT_EQ(Watch(again, "elastic")->end, absl::StatusCode::kResourceExhausted);
