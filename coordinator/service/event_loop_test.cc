@@ -486,6 +486,11 @@ TEST_F(EventLoopTest, AnIslandIsAwayOnceItsLastPlanStreamHasEnded) {
   Pass(absl::Seconds(5));
   EXPECT_FALSE(is_away()) << "the stream was replaced";
   third->has_ended = true;
+  clock_.Advance(absl::Milliseconds(300));
+  const auto fourth = Watch(island, "elastic");
+  Pass(absl::Seconds(5));
+  EXPECT_FALSE(is_away()) << "one batch saw the end and the new stream";
+  fourth->has_ended = true;
   Pass(absl::Seconds(1));
   EXPECT_FALSE(is_away());
   Pass(absl::Seconds(2));
