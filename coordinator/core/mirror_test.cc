@@ -210,6 +210,7 @@ TEST_F(MirrorTest, ARunThatAnotherClusterOwnsIsCopiedNoMore) {
   EXPECT_EQ(run_->state().run_epoch(), 1002);
   EXPECT_THAT(Shown().error(), IsEmpty());
   own(1002, "another cluster was faster");
+  run_->FollowPlans();
   ASSERT_TRUE(run_->RestoreRun("round-2").ok());
   EXPECT_EQ(run_->state().run_epoch(), 1003);
   run_->FollowPlans();

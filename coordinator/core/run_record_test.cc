@@ -64,13 +64,13 @@ TEST_F(RunRecordTest, ARoundsLossIsTheMeanOfItsContributionsLosses) {
   EXPECT_EQ(run_->state().loss_points().back().value(), (0.1 + 0.2) / 2);
 }
 
-TEST_F(RunRecordTest, AnOlderIslandsContributionHasNoPartInTheLoss) {
+TEST_F(RunRecordTest, AnOlderIslandsContributionHasTheLossOfItsReports) {
   Start(SimpleSpec());
   run_->training_losses = {{"i1", 0.25}};
   ReportLoss("i0", 50);
   Commit();
   ASSERT_EQ(run_->state().commit_seq(), 1);
-  EXPECT_EQ(NewestRound().training_loss(), 0.25);
+  EXPECT_EQ(NewestRound().training_loss(), (50 + 0.25) / 2);
 }
 
 TEST_F(RunRecordTest, OfOlderIslandsAloneTheReportsOfProgressCount) {

@@ -259,8 +259,9 @@ void EventLoop::Run() {
     std::deque<Event> arrived;
     bool is_last = false;
     const absl::Time next =
-        std::min(failure_.ok() ? std::min(coordinator_->NextTimer(),
-                                          plans_.NextSend())
+        std::min(failure_.ok() ? std::min({coordinator_->NextTimer(),
+                                           plans_.NextSend(),
+                                           plans_.NextSweep()})
                                : recovery_time_,
                  Now() + kIdleMax);
     {

@@ -14,7 +14,6 @@
 
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -71,8 +70,10 @@ class PlanPublisher {
   // Sends what is due at `now`.
   void Send(const Coordinator& coordinator, absl::Time now);
   // When Send is needed if nothing else changes; InfiniteFuture: not.
-  absl::Time NextSend() const {
-    return runs_.empty() ? next_send_ : std::min(next_send_, next_sweep_);
+  absl::Time NextSend() const { return next_send_; }
+  // When Send looks for streams that have ended; InfiniteFuture: there is none.
+  absl::Time NextSweep() const {
+    return runs_.empty() ? absl::InfiniteFuture() : next_sweep_;
   }
   // Islands whose last stream has ended since the last call, with its run_id.
   // The same island may have a new stream by the time of the call: then it is

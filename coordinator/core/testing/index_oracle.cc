@@ -112,9 +112,12 @@ bool MayBeMerged(const RunState& state, const v1::ContributionInfo& info) {
 void NoteHad(const RunState& state, const ObservedShard& shard,
              std::map<ContributionPlace, v1::ContributionInfo>& had) {
   if (shard.reported) {
+    // A report that names a key twice lies; its first header counts.
+    std::set<ContributionPlace> named;
     for (const v1::StoredContribution& stored : shard.report.stored()) {
       if (stored.info().key().run_epoch() != state.run_epoch()) continue;
-      had[ToPlace(stored.info().key())] = stored.info();
+      const ContributionPlace place = ToPlace(stored.info().key());
+      if (named.insert(place).second) had[place] = stored.info();
     }
   }
   std::erase_if(had, [&](const auto& entry) {

@@ -144,6 +144,8 @@ void RunSimulation::CheckTimers() const {
 
 void RunSimulation::CheckDecisions() {
   oracle_.Check(*machine_);
+  // Otherwise a Tick follows that may decide.
+  if (tick_time_ != now_ || machine_->NeedsTick(now_)) return;
   const std::string waits_for = machine_->waits_for();
   const absl::Time next = machine_->NextTimer();
   // Marks everything. The machine's newest Tick had the same time.

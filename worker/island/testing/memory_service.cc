@@ -80,7 +80,7 @@ class MemoryCoordinator : public coordinator::IslandControlClient {
                joined.session_secret()};
     slot_ = joined.slot();
     acknowledged_seq_ = 0;
-    if (!service_.is_old_) joined.set_coordinator_features(ProgramFeatures());
+    if (service_.is_old_) joined.clear_coordinator_features();
     *joined.mutable_run() = coordinator::BuildRun(*service_.run_, true);
     joined.mutable_run()->clear_run_uid();
     *joined.mutable_plan() = MakePlan();
