@@ -1,5 +1,6 @@
 #include "coordinator/client/plan_parts.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -111,6 +112,10 @@ void MergePlans(v1::ServerPlan skipped, v1::ServerPlan& next) {
       *next.add_runs() = std::move(*run->second);
     }
   }
+  std::sort(next.mutable_runs()->begin(), next.mutable_runs()->end(),
+            [](const v1::ServerRunPlan& a, const v1::ServerRunPlan& b) {
+              return a.run_id() < b.run_id();
+            });
 }
 
 std::deque<v1::ReportShardsRequest> CutReport(v1::ReportShardsRequest report,

@@ -290,12 +290,14 @@ void PlanPublisher::Send(const Coordinator& coordinator, absl::Time now) {
     next_sweep_ = now + kSweepPeriod;
     islands_due_ = true;
   }
-  if (std::exchange(islands_due_, false)) SendIslands(coordinator, now);
-  if (std::exchange(servers_due_, false)) SendServers(coordinator, now);
+  std::vector<const RunMachine*> told;
+  if (std::exchange(islands_due_, false)) told = SendIslands(coordinator, now);
+  if (std::exchange(servers_due_, false)) SendServers(coordinator, told, now);
 }
 
-void PlanPublisher::SendIslands(const Coordinator& coordinator,
-                                absl::Time now) {
+std::vector<const RunMachine*> PlanPublisher::SendIslands(
+    const Coordinator& coordinator, absl::Time now) {
+  std::vector<const RunMachine*> told;
   for (auto entry = runs_.begin(); entry != runs_.end();) {
     auto& [run_id, run] = *entry;
     if (!run.streams.empty() && run.due.for_islands()) {
@@ -304,21 +306,29 @@ void PlanPublisher::SendIslands(const Coordinator& coordinator,
         islands_due_ = true;
         next_send_ = std::min(next_send_, run.sent + kGap);
       } else {
+        told.push_back(coordinator.runs().at(run_id).get());
         SendRun(coordinator, run_id, run, now);
       }
     }
     entry = run.streams.empty() ? runs_.erase(entry) : std::next(entry);
   }
+  return told;
 }
 
 void PlanPublisher::SendServers(const Coordinator& coordinator,
+                                const std::vector<const RunMachine*>& told,
                                 absl::Time now) {
   servers_.remove_if([&](ServerStream& stream) {
     if (stream.sink->done()) return true;
     if (coordinator.ServerPlanRevision(stream.server_id) <= stream.revision) {
       return false;
     }
-    if (IsHeld(stream.sent, now)) {
+    const bool follows =
+        std::any_of(told.begin(), told.end(), [&](const RunMachine* run) {
+          return coordinator.FindPlannedShard(stream.server_id, *run)
+              .has_value();
+        });
+    if (IsHeld(stream.sent, now) && !follows) {
       servers_due_ = true;
       next_send_ = std::min(next_send_, stream.sent + kGap);
     } else {

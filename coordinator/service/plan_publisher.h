@@ -133,8 +133,13 @@ class PlanPublisher {
     ended_.emplace_back(run_id, stream.island);
   }
   void DropDoneIslands();
-  void SendIslands(const Coordinator& coordinator, absl::Time now);
-  void SendServers(const Coordinator& coordinator, absl::Time now);
+  // Returns the runs whose plans went out.
+  std::vector<const RunMachine*> SendIslands(const Coordinator& coordinator,
+                                             absl::Time now);
+  // Servers of `told`, whose islands were just sent plans, do not wait: an
+  // island may push at once.
+  void SendServers(const Coordinator& coordinator,
+                   const std::vector<const RunMachine*>& told, absl::Time now);
   void SendRun(const Coordinator& coordinator, const std::string& run_id,
                Run& run, absl::Time now);
   void Offer(const Coordinator& coordinator, ServerStream& stream,

@@ -77,7 +77,9 @@ class RelayTest(cluster_module.IntegrationTest):
                      "push again"):
             self.assertGreater(counts[name], 0, name)
         self.assertTrue([n for n in relays[-1].counts
-                         if n.startswith("replayed Report")], relays[-1].counts)
+                         if n.startswith(("replayed Report",
+                                          "replayed Heartbeat"))],
+                        relays[-1].counts)
 
 
 if __name__ == "__main__":

@@ -291,12 +291,15 @@ class Contribution:
         return self
 
     def _push_once(self, shard):
-        """push_to(); None if the server has not merged the version yet that the
-        plan names. Islands then call again."""
+        """push_to(); None if the server's plan is older than the island's: it
+        has not merged the version yet, or does not know the member. Islands then
+        call again."""
         try:
             return self.push_to(shard)
         except grpc.RpcError as error:
-            if "is not here yet" not in (error.details() or ""):
+            details = error.details() or ""
+            if not any(text in details for text in (
+                    "is not here yet", "wait for the plan, or Join again")):
                 raise
             return None
 
