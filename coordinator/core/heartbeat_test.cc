@@ -206,6 +206,7 @@ TEST_F(HeartbeatTest, ARoundWhoseIslandsAreAllAwayWaitsForOneOfThem) {
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
   EXPECT_THAT(run_->machine().waits_for(), HasSubstr("no island is left"));
   run_->SetStream("i1", true);
+  run_->Pass(absl::Milliseconds(500));
   EXPECT_THAT(run_->machine().waits_for(), HasSubstr("waits for i1"));
   run_->PushAll("i1");
   EXPECT_NE(Phase(), RoundPhase::kOpen);
