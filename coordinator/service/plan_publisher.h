@@ -71,7 +71,7 @@ class PlanPublisher {
   void Send(const Coordinator& coordinator, absl::Time now);
   // When Send is needed if nothing else changes; InfiniteFuture: not.
   absl::Time NextSend() const { return next_send_; }
-  // When Send looks for streams that have ended; InfiniteFuture: there is none.
+  // When Send looks for streams that have ended; InfiniteFuture: not.
   absl::Time NextSweep() const {
     return runs_.empty() ? absl::InfiniteFuture() : next_sweep_;
   }
