@@ -56,6 +56,11 @@ std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
         WeightUnitName(WeightUnitOf(state.spec().weight_unit())),
         ", and the run counts them");
   }
+  if (info.has_training_loss() &&
+      !(std::isfinite(info.training_loss()) && info.training_loss() >= 0)) {
+    return absl::StrCat("its training_loss, ", info.training_loss(),
+                        ", is not a finite number of at least 0");
+  }
   return "";
 }
 
