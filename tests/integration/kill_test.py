@@ -76,6 +76,7 @@ SPECIAL = {
     "coordinator.mirror_": "mirror",
     "coordinator.cluster_object.": "know",
     "coordinator.run_owner.": "own",
+    "coordinator.unpushed.": "tell",
 }
 
 
@@ -252,6 +253,24 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         self.cluster.wait_state(cluster_module.COMPLETED)
         self.assertEqual(self.cluster.parameters_sha256(),
                          self.expected(changes, island_count=2))
+
+    def tell(self):
+        """Work that was never pushed counts once, however often it is told."""
+        member = self.start()[0]
+        work = {"run_epoch": 1, "fragment": 0, "version": 0, "step_count": 3,
+                "token_count": 12}
+
+        def told():
+            return self.dying(member.service.ReportProgress, unpushed=[work],
+                              metadata=member.metadata, **member.who)
+
+        told()
+        self.revive()
+        wait.until("the work is told", lambda: told() is not None)
+        island, = [i for i in self.cluster.islands() if i.slot == member.slot]
+        self.assertEqual(island.totals.unpushed_step_count, 3)
+        self.assertEqual(island.totals.unpushed_token_count, 12)
+        self.cluster.runs.CancelRun(run_id="run")
 
     def manifest(self):
         changes = {"schedule": {"round_count": 2},
