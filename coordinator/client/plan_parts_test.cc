@@ -126,7 +126,7 @@ TEST(PlanPartsTest, ASkippedPlanIsInTheNextOne) {
   v1::ServerPlan next = Changes(3, {{"a", 0}, {"b", 0}, {"c", 3}});
   MergePlans(Changes(2, {{"a", 0}, {"b", 2}, {"c", 2}, {"gone", 2}}), next);
   EXPECT_EQ(next.revision(), 3);
-  EXPECT_EQ(Versions(next), "c3 b2 ");
+  EXPECT_EQ(Versions(next), "b2 c3 ");
   ASSERT_EQ(next.unchanged_run_ids_size(), 1);
   EXPECT_EQ(next.unchanged_run_ids(0), "a");
 }

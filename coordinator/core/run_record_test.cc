@@ -96,9 +96,10 @@ TEST_F(RunRecordTest, ALossThatIsNoLossIsRefused) {
     ASSERT_EQ(run_->state().commit_seq(), 1) << run_->machine().waits_for();
     EXPECT_EQ(run_->FindOutcome("i0"), v1::OUTCOME_REJECTED);
     EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_MERGED);
-    EXPECT_FALSE(NewestRound().has_training_loss());
+    const v1::Round round = NewestRound();
+    EXPECT_FALSE(round.has_training_loss());
     bool is_told = false;
-    for (const v1::RoundContribution& one : NewestRound().contributions()) {
+    for (const v1::RoundContribution& one : round.contributions()) {
       if (one.outcome() != v1::OUTCOME_REJECTED) continue;
       is_told = true;
       EXPECT_THAT(one.reason(), HasSubstr("training_loss"));
