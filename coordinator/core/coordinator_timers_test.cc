@@ -66,7 +66,7 @@ class CoordinatorTimersTest : public testing::Test {
     return answer;
   }
 
-  // What a look at every member of every run finds.
+  // The earliest timer over every member of every run.
   absl::Time ScanTimers() const {
     absl::Time next = absl::InfiniteFuture();
     for (const auto& [id, run] : core_.runs()) {

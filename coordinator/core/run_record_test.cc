@@ -1,4 +1,4 @@
-// What a run's record says of its islands' work.
+// A run's record of its islands' work.
 
 #include <limits>
 #include <string>

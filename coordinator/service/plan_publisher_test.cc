@@ -75,7 +75,7 @@ class ServerReceiver : public PlanPublisher::ServerSink {
   void End(absl::Status status) override { end = std::move(status); }
   bool done() const override { return end.has_value() || is_gone; }
 
-  // What is not sent yet arrives.
+  // The receiver gets the plans that wait.
   void Take() {
     if (!next_.has_value()) return;
     for (v1::WatchServerPlanResponse& part :

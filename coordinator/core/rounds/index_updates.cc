@@ -156,8 +156,7 @@ void NoteChanged(const RunState& state, const ContributionPlace& place,
   if (!state.ended()) observed.index.changed.push_back(place);
 }
 
-void TakeStored(const RunState& state, int32_t shard,
-                const v1::ContributionKey& key,
+void TakeStored(int32_t shard,
                 const std::vector<const v1::StoredContribution*>& stored,
                 KnownContribution& known) {
   ShardPart& part = PartOf(shard, known);
@@ -247,6 +246,22 @@ void ChangeAll(const RunState& state, Observations& observed) {
   }
 }
 
+// Judges the contributions of `slot` to `fragment` again, and lets UpdateRecalls
+// decide on them. Requires: the index has the fragment.
+void ChangeSlot(const RunState& state, int32_t fragment, int32_t slot,
+                Observations& observed) {
+  std::vector<int64_t> seqs;
+  const auto& all = observed.index.fragments[fragment].known;
+  for (auto known = all.lower_bound({slot, 0});
+       known != all.end() && known->first.first == slot; ++known) {
+    seqs.push_back(known->first.second);
+  }
+  for (const int64_t seq : seqs) {
+    NoteChanged(state, {fragment, slot, seq}, observed);
+    JudgeAgain(state, {fragment, slot, seq}, observed);
+  }
+}
+
 void TakeOutcome(const RunState& state, const v1::ContributionOutcome& outcome,
                  Observations& observed) {
   const v1::ContributionKey& key = outcome.key();
@@ -256,16 +271,7 @@ void TakeOutcome(const RunState& state, const v1::ContributionOutcome& outcome,
     return;
   }
   // Smaller seqs of the slot may have ended with it (state/outcome_table.h).
-  std::vector<SlotSeq> places;
-  const auto& all = observed.index.fragments[key.fragment()].known;
-  for (auto known = all.lower_bound({key.slot(), 0});
-       known != all.end() && known->first.first == key.slot(); ++known) {
-    places.push_back(known->first);
-  }
-  for (const auto& [slot, seq] : places) {
-    NoteChanged(state, {key.fragment(), slot, seq}, observed);
-    JudgeAgain(state, {key.fragment(), slot, seq}, observed);
-  }
+  ChangeSlot(state, key.fragment(), key.slot(), observed);
 }
 
 // If an island sits out, or has sat out until the newest record, then what
@@ -373,7 +379,7 @@ void TakeReport(const RunState& state, int32_t number,
           [&](const v1::ContributionKey& key, const auto& stored) {
             ChangePart(state, number, key, !stored.empty(), observed,
                        [&](KnownContribution& known) {
-                         TakeStored(state, number, key, stored, known);
+                         TakeStored(number, stored, known);
                        });
           });
   Compare(before.refused(), report.refused(),
@@ -422,24 +428,13 @@ void TakeRecord(const RunState& state, const storage::v1::Record& record,
                 Observations& observed) {
   using Record = storage::v1::Record;
   switch (record.body_case()) {
-    case Record::kMemberSet: {
+    case Record::kMemberSet:
       observed.SetAllDue();
-      const int32_t slot = record.member_set().slot();
       for (size_t f = 0; f < observed.index.fragments.size(); ++f) {
-        std::vector<ContributionPlace> places;
-        const auto& all = observed.index.fragments[f].known;
-        for (auto known = all.lower_bound({slot, 0});
-             known != all.end() && known->first.first == slot; ++known) {
-          places.emplace_back(static_cast<int32_t>(f), slot,
-                              known->first.second);
-        }
-        for (const ContributionPlace& place : places) {
-          NoteChanged(state, place, observed);
-          JudgeAgain(state, place, observed);
-        }
+        ChangeSlot(state, static_cast<int32_t>(f), record.member_set().slot(),
+                   observed);
       }
       return;
-    }
     case Record::kRoundOpened:
       return ChangeFragment(state, record.round_opened().fragment(), observed);
     case Record::kRoundSealed:

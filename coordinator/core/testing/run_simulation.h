@@ -204,7 +204,7 @@ class RunSimulation : public ServerDirectory {
   void CheckDecisions();
   // Returns false if the new records were lost (LoseNextBatch).
   bool Collect();
-  // What the machine keeps up to date is what a scan of everything finds.
+  // The timers that the machine keeps are those that a scan of everything finds.
   void CheckTimers() const;
   // As Restart, for the machine alone.
   void Replay(int64_t snapshot_revision);

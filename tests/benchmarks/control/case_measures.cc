@@ -12,7 +12,7 @@ namespace atl::benchmarks {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Minutes(5);
-// What a flood may take of the idle memory, in parts of it and beyond it.
+// A flood may take so many times the idle memory, and so much more.
 constexpr double kFloodPart = 1.5;
 constexpr double kFloodMib = 64;
 

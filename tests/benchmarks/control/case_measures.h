@@ -1,4 +1,4 @@
-// What the cases of the benchmark have in common: sizes, spans, fields.
+// The common parts of the cases of the benchmark: sizes, spans, fields.
 
 #pragma once
 

@@ -167,6 +167,21 @@ absl::StatusOr<Row> RunFlood(const std::string& name,
   return row;
 }
 
+// Floods with calls of `method`, each caller with a certificate of `role`.
+// `load` has started.
+template <typename Method, typename Request>
+absl::StatusOr<Row> RunCallFlood(const std::string& name,
+                                 const CaseOptions& options, ControlLoad& load,
+                                 const LoadOptions& size,
+                                 const std::string& role, Method method,
+                                 const Request& request) {
+  ASSIGN_OR_RETURN(std::vector<Channel> channels,
+                   DialAll(load, role, options.certificate_count));
+  Flood flood(MakeCall(std::move(channels), method, request),
+              options.certificate_count, CountOutstanding(options));
+  return RunFlood(name, options, load, size, flood);
+}
+
 }  // namespace
 
 absl::StatusOr<Row> RunGetRunFlood(const CaseOptions& options) {
@@ -184,12 +199,8 @@ absl::StatusOr<Row> RunGetRunFlood(const CaseOptions& options) {
   RETURN_IF_ERROR(load.CreateRun("many-tensors", spec));
   v1::GetRunRequest request;
   request.set_run_id("many-tensors");
-  ASSIGN_OR_RETURN(std::vector<Channel> channels,
-                   DialAll(load, "reader", options.certificate_count));
-  Flood flood(MakeCall(std::move(channels), &v1::RunService::Stub::AsyncGetRun,
-                       request),
-              options.certificate_count, CountOutstanding(options));
-  return RunFlood("getrun_flood", options, load, size, flood);
+  return RunCallFlood("getrun_flood", options, load, size, "reader",
+                      &v1::RunService::Stub::AsyncGetRun, request);
 }
 
 absl::StatusOr<Row> RunListRoundsFlood(const CaseOptions& options) {
@@ -201,13 +212,8 @@ absl::StatusOr<Row> RunListRoundsFlood(const CaseOptions& options) {
   v1::ListRoundsRequest request;
   request.set_run_id(load.run_id(0));
   request.set_page_size(kPageSize);
-  ASSIGN_OR_RETURN(std::vector<Channel> channels,
-                   DialAll(load, "reader", options.certificate_count));
-  Flood flood(MakeCall(std::move(channels),
-                       &v1::TrainingStateService::Stub::AsyncListRounds,
-                       request),
-              options.certificate_count, CountOutstanding(options));
-  return RunFlood("listrounds_flood", options, load, size, flood);
+  return RunCallFlood("listrounds_flood", options, load, size, "reader",
+                      &v1::TrainingStateService::Stub::AsyncListRounds, request);
 }
 
 absl::StatusOr<Row> RunListIslandsFlood(const CaseOptions& options) {
@@ -217,13 +223,8 @@ absl::StatusOr<Row> RunListIslandsFlood(const CaseOptions& options) {
   v1::ListIslandsRequest request;
   request.set_run_id(load.run_id(0));
   request.set_page_size(kPageSize);
-  ASSIGN_OR_RETURN(std::vector<Channel> channels,
-                   DialAll(load, "reader", options.certificate_count));
-  Flood flood(MakeCall(std::move(channels),
-                       &v1::TrainingStateService::Stub::AsyncListIslands,
-                       request),
-              options.certificate_count, CountOutstanding(options));
-  return RunFlood("listislands_flood", options, load, size, flood);
+  return RunCallFlood("listislands_flood", options, load, size, "reader",
+                      &v1::TrainingStateService::Stub::AsyncListIslands, request);
 }
 
 absl::StatusOr<Row> RunEnrolmentFlood(const CaseOptions& options) {
@@ -237,12 +238,8 @@ absl::StatusOr<Row> RunEnrolmentFlood(const CaseOptions& options) {
   request.set_role(v1::ENROLLED_ROLE_ISLAND);
   request.set_key_sha256(std::string(32, 'k'));
   request.mutable_lifetime()->set_seconds(3600);
-  ASSIGN_OR_RETURN(std::vector<Channel> channels,
-                   DialAll(load, "gate", options.certificate_count));
-  Flood flood(MakeCall(std::move(channels),
-                       &v1::EnrolmentService::Stub::AsyncConsumeToken, request),
-              options.certificate_count, CountOutstanding(options));
-  return RunFlood("enrolment_flood", options, load, size, flood);
+  return RunCallFlood("enrolment_flood", options, load, size, "gate",
+                      &v1::EnrolmentService::Stub::AsyncConsumeToken, request);
 }
 
 absl::StatusOr<Row> RunWatchRunFlood(const CaseOptions& options) {
