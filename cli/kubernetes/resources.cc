@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/substitute.h"
 #include "cli/output/table.h"
-#include "coordinator/client/coordinator_cost.h"
 
 namespace atl::cli {
 namespace {
@@ -100,7 +99,7 @@ ServerResources PlanServer(const ResourceInput& input) {
   return server;
 }
 
-CoordinatorResources PlanCoordinator(const ResourceInput& input) {
+coordinator::CoordinatorCost PlanCoordinator(const ResourceInput& input) {
   coordinator::CoordinatorLoad load;
   load.island_count = input.island_count;
   load.fragment_count =
@@ -109,14 +108,7 @@ CoordinatorResources PlanCoordinator(const ResourceInput& input) {
   load.kept_round_count = input.run.history().keep_round_count() > 0
                               ? input.run.history().keep_round_count()
                               : 10000;
-  const coordinator::CoordinatorCost cost =
-      coordinator::CostOfCoordinator(load);
-  CoordinatorResources coordinator;
-  coordinator.own_bytes = cost.own_bytes;
-  coordinator.connection_bytes = cost.connection_bytes;
-  coordinator.member_bytes = cost.member_bytes;
-  coordinator.disk_bytes = cost.disk_bytes;
-  return coordinator;
+  return coordinator::CostOfCoordinator(load);
 }
 
 int64_t ActivationBytes(const ResourceInput& input) {

@@ -31,6 +31,7 @@
 
 #include "atoll/v1/run.pb.h"
 #include "cli/output/output.h"
+#include "coordinator/client/coordinator_cost.h"
 #include "worker/api/planner.h"
 
 namespace atl::cli {
@@ -56,18 +57,6 @@ struct ServerResources {
   int64_t memory_bytes() const { return image_bytes + other_bytes + own_bytes; }
 };
 
-struct CoordinatorResources {
-  // As coordinator/client/coordinator_cost.h.
-  int64_t own_bytes = 0;
-  int64_t connection_bytes = 0;
-  int64_t member_bytes = 0;
-  int64_t disk_bytes = 0;
-
-  int64_t memory_bytes() const {
-    return own_bytes + connection_bytes + member_bytes;
-  }
-};
-
 struct IslandResources {
   // All fields are those of one process that trains on a CPU.
   int64_t model_bytes = 0;       // Parameters, gradients, moments.
@@ -82,7 +71,7 @@ struct IslandResources {
 };
 
 struct Resources {
-  CoordinatorResources coordinator;
+  coordinator::CoordinatorCost coordinator;
   ServerResources server;
   IslandResources island;
 };

@@ -31,8 +31,10 @@ bool HasUnknown(const v1::ContributionInfo& info) {
          HasUnknownFields(info.digest());
 }
 
-// Returns why a header is invalid; empty if it is valid.
-std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
+}  // namespace
+
+std::string FindInfoFault(const RunState& state,
+                          const v1::ContributionInfo& info) {
   const int64_t version =
       state.fragments()[info.key().fragment()].newest.version();
   if (info.anchor_version() < 0 || info.anchor_version() > version) {
@@ -66,7 +68,6 @@ std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
   return "";
 }
 
-// Judges a contribution that every shard has stored.
 void JudgeNorm(const RunState& state, int32_t fragment, SeenContribution& seen) {
   const int32_t slot = seen.key.slot();
   seen.counted_step_count =
@@ -80,8 +81,6 @@ void JudgeNorm(const RunState& state, int32_t fragment, SeenContribution& seen) 
                                 ", is above ", bound.value, ", ", bound.how);
   }
 }
-
-}  // namespace
 
 bool IsSameInfo(const v1::ContributionInfo& a, const v1::ContributionInfo& b) {
   if (&a == &b) return true;
@@ -170,7 +169,7 @@ std::optional<SeenContribution> JudgeContribution(
       if (seen.info == nullptr) {
         seen.info = part.info;
         seen.anchor_version = part.info->anchor_version();
-        if (seen.refusal.empty()) seen.refusal = InfoFault(state, *part.info);
+        if (seen.refusal.empty()) seen.refusal = FindInfoFault(state, *part.info);
       }
       if (part.has_other_info || !IsSameInfo(*seen.info, *part.info)) {
         seen.refusal = "shards received different headers for its key";
@@ -192,7 +191,7 @@ std::optional<SeenContribution> JudgeContribution(
     if (part.had != nullptr && seen.info == nullptr && seen.refusal.empty()) {
       seen.info = part.had;
       seen.anchor_version = part.had->anchor_version();
-      seen.refusal = InfoFault(state, *part.had);
+      seen.refusal = FindInfoFault(state, *part.had);
     }
   }
   if (!is_seen) return std::nullopt;

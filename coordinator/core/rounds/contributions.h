@@ -33,6 +33,15 @@ std::optional<SeenContribution> JudgeContribution(
     const RunState& state, const std::vector<ObservedShard>& shards,
     const std::vector<int32_t>& holders, const KnownContribution& known);
 
+// Returns why a header is invalid for the run; empty if it is valid. Requires:
+// IsUndecided of its key.
+std::string FindInfoFault(const RunState& state,
+                          const v1::ContributionInfo& info);
+
+// Counts the steps of a contribution that every shard has stored, and refuses it
+// if its norm is above an enrolled island's bound. Requires: `seen` has an info.
+void JudgeNorm(const RunState& state, int32_t fragment, SeenContribution& seen);
+
 // True if no field differs.
 bool IsSameInfo(const v1::ContributionInfo& a, const v1::ContributionInfo& b);
 

@@ -1,6 +1,5 @@
 #include "coordinator/core/testing/index_oracle.h"
 
-#include <cmath>
 #include <memory>
 #include <set>
 #include <string>
@@ -8,13 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/layout/exchange.h"
-#include "base/layout/run_length.h"
 #include "base/layout/run_timing.h"
-#include "base/layout/weight_unit.h"
 #include "base/status/cut_utf8.h"
 #include "coordinator/core/rounds/contributions.h"
-#include "coordinator/core/rounds/norm_bound.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 #include "gtest/gtest.h"
 
@@ -27,56 +22,6 @@ SharedInfo Copy(const v1::ContributionInfo& info) {
 
 bool SameInfo(const v1::ContributionInfo& a, const v1::ContributionInfo& b) {
   return a.SerializeAsString() == b.SerializeAsString();
-}
-
-// Returns why a header is invalid; empty if it is valid.
-std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
-  const int64_t version =
-      state.fragments()[info.key().fragment()].newest.version();
-  if (info.anchor_version() < 0 || info.anchor_version() > version) {
-    return "its anchor is a version that does not exist";
-  }
-  if (info.key().seq() > FindSeqMax(state.members()[info.key().slot()])) {
-    return "its seq is far beyond the next_seq that its island was given";
-  }
-  if (info.codec() != ToProto(UpCodec(state.spec()))) {
-    return "its codec is not the run's";
-  }
-  if (info.step_count() < 1) return "it claims no steps";
-  if (info.token_count() < 1 &&
-      state.spec().outer().weighting() != v1::WEIGHTING_UNIFORM) {
-    return absl::StrCat(
-        "it claims no ",
-        WeightUnitName(WeightUnitOf(state.spec().weight_unit())),
-        ", so it has no weight");
-  }
-  if (info.token_count() < (HasTokenBudget(state.spec().schedule()) ? 1 : 0)) {
-    return absl::StrCat(
-        "it claims no ",
-        WeightUnitName(WeightUnitOf(state.spec().weight_unit())),
-        ", and the run counts them");
-  }
-  if (info.has_training_loss() &&
-      !(std::isfinite(info.training_loss()) && info.training_loss() >= 0)) {
-    return absl::StrCat("its training_loss, ", info.training_loss(),
-                        ", is not a finite number of at least 0");
-  }
-  return "";
-}
-
-// Judges a contribution that every shard has stored.
-void JudgeNorm(const RunState& state, int32_t fragment, SeenContribution& seen) {
-  const int32_t slot = seen.key.slot();
-  seen.counted_step_count =
-      CountBoundedSteps(state, fragment, slot, seen.info->step_count());
-  const NormBound bound =
-      FindNormBound(state, fragment, seen.counted_step_count);
-  seen.norm_bound = bound.value;
-  const double norm = std::sqrt(seen.norm_squared);
-  if (bound.value > 0 && !(norm <= bound.value) && IsBounded(state, slot)) {
-    seen.refusal = absl::StrCat("NORM_TOO_LARGE: its norm, ", norm,
-                                ", is above ", bound.value, ", ", bound.how);
-  }
 }
 
 bool Belongs(const RunState& state, int32_t fragment,
@@ -166,7 +111,7 @@ SeenContributions CollectContributions(
         seen.info = Copy(stored.info());
         seen.anchor_version = stored.info().anchor_version();
         if (seen.refusal.empty()) {
-          seen.refusal = InfoFault(state, stored.info());
+          seen.refusal = FindInfoFault(state, stored.info());
         }
       } else if (!SameInfo(*seen.info, stored.info())) {
         seen.refusal = "shards received different headers for its key";
@@ -196,7 +141,7 @@ SeenContributions CollectContributions(
       seen.key = info.key();
       seen.info = Copy(info);
       seen.anchor_version = info.anchor_version();
-      seen.refusal = InfoFault(state, info);
+      seen.refusal = FindInfoFault(state, info);
     }
   }
   const bool is_judged =
