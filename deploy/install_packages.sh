@@ -14,7 +14,7 @@ build=(
   g++ bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto
   protobuf-compiler protobuf-compiler-grpc
   libabsl-dev libgrpc++-dev libprotobuf-dev librocksdb-dev libssl-dev
-  libdnnl-dev libxxhash-dev libzstd-dev libhwy-dev
+  libdnnl-dev libxxhash-dev libzstd-dev libhwy-dev libjemalloc-dev
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libmicrohttpd-dev
   prometheus-cpp-dev libcurl4-openssl-dev libexpat1-dev libgtest-dev
 )
