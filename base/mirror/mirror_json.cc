@@ -1,9 +1,8 @@
 #include "base/mirror/mirror_json.h"
 
-#include "absl/strings/numbers.h"
+#include "atoll/storage/v1/cluster_object.pb.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
-#include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace atl::mirror {
@@ -20,19 +19,12 @@ std::string ToJson(const google::protobuf::Message& message) {
 }
 
 bool HasNewerFormat(absl::string_view json, int format) {
-  google::protobuf::Struct fields;
+  storage::v1::MirrorObject object;
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
   const auto parsed = google::protobuf::util::JsonStringToMessage(
-      std::string(json), &fields);
-  if (!parsed.ok()) return false;
-  const auto found = fields.fields().find("format");
-  if (found == fields.fields().end()) return false;
-  double number = found->second.number_value();
-  // As JSON of messages has 64-bit numbers.
-  if (found->second.has_string_value() &&
-      !absl::SimpleAtod(found->second.string_value(), &number)) {
-    return false;
-  }
-  return number > format;
+      std::string(json), &object, options);
+  return parsed.ok() && object.format() > format;
 }
 
 absl::StatusOr<bool> IsOfNewerFormat(ObjectStore& store,

@@ -130,7 +130,7 @@ UNITS = {
     "base/mirror": {
         "cluster_object": "//base/layout:ids //base/object_store //base/random_id //base/status //proto:cluster_object_proto :mirror_json :mirror_names @protobuf",
         "cluster_object_test": "//base/io //base/object_store:file_store //base/object_store:object_url //base/random_id :cluster_object :mirror_names :mirror_writer :mirrored_checkpoint @protobuf",
-        "mirror_json": "//base/object_store //base/status @protobuf",
+        "mirror_json": "//base/object_store //base/status //proto:cluster_object_proto @protobuf",
         "mirror_manifest": "//base/layout //base/layout:ids //proto:mirror_manifest_proto :mirror_json :mirror_names :part_format @protobuf",
         "mirror_names": "//base/random_id",
         "mirror_names_test": ":mirror_names",
