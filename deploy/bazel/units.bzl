@@ -777,7 +777,6 @@ UNITS = {
         "parameter_client": "//base/codec //base/codec:f32_bytes //base/layout //base/rpc:call //base/rpc:channel //base/rpc:chunk_codec //base/rpc:retry //base/status //base/sync:mutex //proto:parameter_service_proto //proto:run_proto :bandwidth :borrow_tracker :download_stream :pacer :route_table :shard_driver :stripes :transfer :upload_ledger :upload_stream",
         "parameter_client_test": "//base/codec //base/codec:f32_bytes //base/layout //base/rpc:call //base/status:refusal //server/client/testing:loopback_parameter_server :parameter_client",
         "part_client_test": "//server/client/testing:loopback_parameter_server :parameter_client",
-        "push_benchmark": "//base/codec:f32_bytes //base/rpc:allocator //base/rpc:chunk_codec //base/rpc:listener //base/sync:mutex //proto:parameter_service_grpc :parameter_client",
         "replica_pull_test": "//base/codec //base/layout //server/client/testing:loopback_parameter_server :parameter_client",
         "route_table": "//base/rpc:channel //base/status //base/sync:mutex :transfer @grpc//:grpc++",
         "route_table_test": "//base/rpc/testing:health //base/rpc/testing:test_certificates //base/rpc:listener :route_table",
@@ -819,7 +818,6 @@ UNITS = {
         "released_reads": "",
         "released_reads_test": ":released_reads",
         "replica": "//base/codec //base/codec:bits //base/codec:block_grid //base/codec:f32_values //base/codec:stream_copy //base/layout //proto:run_proto",
-        "replica_benchmark": "//base/codec :replica @benchmark",
         "replica_test": "//base/codec //base/layout :replica",
         "shard_machine": "//base/layout //base/status //base/status:refusal //proto:parameter_service_proto //proto:plan_proto //proto:run_proto //proto:server_service_proto :checkpoint_keeper :contribution_key :faults :live_set :mirror_queue",
         "shard_machine_live_test": ":faults :shard_machine",
@@ -1002,7 +1000,7 @@ UNITS = {
         "attack_test": ":attack",
     },
     "tests/build": {
-        "libraries_test": "@benchmark @cli11 @curl @expat @highway @microhttpd @nlohmann_json @onednn @openssl//:crypto @openssl//:ssl @prometheus_cpp @rocksdb @tomlplusplus @xxhash @zstd",
+        "libraries_test": "@cli11 @curl @expat @highway @microhttpd @nlohmann_json @onednn @openssl//:crypto @openssl//:ssl @prometheus_cpp @rocksdb @tomlplusplus @xxhash @zstd",
         "proto_test": ":note_proto :note_service_grpc :note_service_proto @grpc//:grpc++",
     },
     "tests/conformance": {
