@@ -1,4 +1,4 @@
-#include "coordinator/core/spec/validate_external.h"
+#include "coordinator/core/spec/validate_spec.h"
 
 #include <algorithm>
 #include <cstdint>

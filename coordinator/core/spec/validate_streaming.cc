@@ -1,4 +1,4 @@
-#include "coordinator/core/spec/validate_streaming.h"
+#include "coordinator/core/spec/validate_spec.h"
 
 #include <cmath>
 #include <string>
