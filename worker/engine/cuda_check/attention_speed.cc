@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/attention_speed.h"
+#include "worker/engine/cuda_check/device_checks.h"
 
 #include <algorithm>
 #include <cstdint>

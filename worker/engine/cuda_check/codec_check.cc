@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/codec_check.h"
+#include "worker/engine/cuda_check/device_checks.h"
 
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/nccl_control.h"
+#include "worker/engine/cuda_check/device_checks.h"
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
