@@ -18,7 +18,7 @@ assert os.environ.get("ATEN_CPU_CAPABILITY") == "avx2", __doc__
 import torch
 
 DRAWN = 64
-COUNT = 32  # Of those that are drawn.
+COUNT = 32  # The first ones are kept.
 STEPS = 3
 CASES = [
     ("Sgd", dict(lr=0.7)),
