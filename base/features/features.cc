@@ -1,6 +1,5 @@
 #include "base/features/features.h"
 
-#include <string>
 #include <vector>
 
 #include "absl/strings/ascii.h"

@@ -1,7 +1,6 @@
 #include "base/io/own_file.h"
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/strings/ascii.h"

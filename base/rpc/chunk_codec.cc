@@ -1,7 +1,6 @@
 #include "base/rpc/chunk_codec.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <string>

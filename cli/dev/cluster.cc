@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <optional>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

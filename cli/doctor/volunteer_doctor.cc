@@ -15,7 +15,6 @@
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
-#include "cli/doctor/gate_judge.h"
 #include "cli/doctor/lent_machine.h"
 #include "cli/doctor/machine_facts.h"
 #include "cli/doctor/machine_judge.h"

@@ -5,10 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
-#include "coordinator/client/plan_position.h"
 
 namespace atl::coordinator {
 namespace {

@@ -2,9 +2,7 @@
 
 #include "coordinator/core/run_machine.h"
 
-#include <algorithm>
 #include <set>
-#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"

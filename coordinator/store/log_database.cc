@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -22,7 +21,6 @@
 #include "coordinator/store/recovery_view.h"
 #include "coordinator/store/sealed_value.h"
 #include "coordinator/store/store.h"
-#include "rocksdb/env.h"
 #include "rocksdb/iterator.h"
 #include "rocksdb/listener.h"
 #include "rocksdb/options.h"

@@ -3,7 +3,6 @@
 #include "worker/data/unicode_classes.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"

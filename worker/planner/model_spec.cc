@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "base/layout/external_model.h"
 #include "base/layout/run_length.h"
 #include "base/status/status_macros.h"

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/codec/sha256.h"
-#include "base/identity/identity.h"
 #include "base/layout/ids.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"

@@ -1,7 +1,6 @@
 #include "coordinator/core/spec/validate_spec.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <initializer_list>
 #include <string>
 

@@ -1,7 +1,6 @@
 #include "worker/island/group/part_command.h"
 
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "base/status/refusal.h"
