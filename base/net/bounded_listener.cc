@@ -11,7 +11,6 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "base/net/socket.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"

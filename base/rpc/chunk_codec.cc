@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
-#include <string>
 
 #include "base/codec/crc32c.h"
 #include "grpcpp/support/proto_buffer_reader.h"

@@ -1,4 +1,3 @@
-#include "base/status/check.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,5 @@
 #include "cli/run_file/run_file.h"
 
-#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>

@@ -6,7 +6,6 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/codec/sha256.h"
 #include "base/features/features.h"
 #include "base/layout/ids.h"

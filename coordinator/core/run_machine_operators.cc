@@ -2,8 +2,6 @@
 
 #include "coordinator/core/run_machine.h"
 
-#include <set>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/layout/ids.h"

@@ -1,8 +1,6 @@
 #include "worker/planner/model_spec.h"
 
 #include <algorithm>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

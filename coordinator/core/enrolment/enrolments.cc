@@ -1,7 +1,6 @@
 #include "coordinator/core/enrolment/enrolments.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 
 #include "absl/strings/escaping.h"

@@ -1,7 +1,6 @@
 #include "coordinator/core/spec/validate_spec.h"
 
 #include <algorithm>
-#include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"

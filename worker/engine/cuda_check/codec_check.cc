@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <memory>
-#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"

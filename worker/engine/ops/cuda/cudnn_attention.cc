@@ -6,7 +6,6 @@
 #include <map>
 #include <string>
 #include <tuple>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -4,7 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 
 namespace atl::engine::cuda {
