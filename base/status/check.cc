@@ -1,3 +1,4 @@
+#include "base/status/check.h"
 
 #include <cstdio>
 #include <cstdlib>
