@@ -22,7 +22,6 @@ namespace atl::engine::check {
 namespace {
 
 using collective::Call;
-using collective::CallKind;
 using collective::Collective;
 using collective::DataType;
 using collective::Reduction;
