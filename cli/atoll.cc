@@ -9,13 +9,10 @@
 #include <iostream>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <stop_token>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"

@@ -1,7 +1,5 @@
 #include "cli/context.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status/status_macros.h"

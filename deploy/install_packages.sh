@@ -20,7 +20,7 @@ build=(
 )
 # Tests and benchmarks. No package here may start a service.
 test=(
-  libgmock-dev libbenchmark-dev libgloo-dev
+  libgmock-dev libgloo-dev
   python3 python3-grpcio python3-numpy python3-protobuf python3-venv openssl
   iproute2
 )

@@ -1,11 +1,8 @@
 #include "server/parameter_server.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"

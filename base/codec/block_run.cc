@@ -1,18 +1,11 @@
 #include "base/codec/block_run.h"
 
-#include <cstddef>
-#include <cstdint>
 #include <numeric>
 #include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "base/codec/block_grid.h"
-#include "base/codec/codec.h"
 
 namespace atl::codec {
 namespace {

@@ -1,11 +1,7 @@
 #include "base/codec/codec.h"
 
 #include <array>
-#include <cstdint>
-#include <vector>
 
-#include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "base/codec/bf16.h"
 #include "base/codec/e3m0.h"
 #include "base/codec/f32.h"

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"

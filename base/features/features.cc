@@ -1,13 +1,12 @@
 #include "base/features/features.h"
 
-#include <string>
-#include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
+#include "absl/strings/strip.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 
@@ -19,161 +18,47 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-struct EnumBit {
-  int number;
-  uint64_t bit;
-};
-
-constexpr EnumBit kMergeRules[] = {
-    {v1::MERGE_RULE_KIND_UNSPECIFIED, kMergeWeightedMean},
-    {v1::MERGE_RULE_KIND_WEIGHTED_MEAN, kMergeWeightedMean},
-    {v1::MERGE_RULE_KIND_RDA, kMergeRda},
-    {v1::MERGE_RULE_KIND_NORM_CLIP, kMergeNormClip},
-    {v1::MERGE_RULE_KIND_TRIMMED_MEAN, kMergeTrimmedMean},
-    {v1::MERGE_RULE_KIND_MEDIAN, kMergeMedian},
-    {v1::MERGE_RULE_KIND_CENTRED_CLIP, kMergeCentredClip},
-    {v1::MERGE_RULE_KIND_KRUM, kMergeKrum},
-    {v1::MERGE_RULE_KIND_MDA, kMergeMda},
-};
-
-constexpr EnumBit kCodecs[] = {
-    {v1::CODEC_UNSPECIFIED, kCodecF32},
-    {v1::CODEC_F32, kCodecF32},
-    {v1::CODEC_BF16, kCodecBf16},
-    {v1::CODEC_BF16_STOCHASTIC, kCodecBf16Stochastic},
-    {v1::CODEC_INT8, kCodecInt8},
-    {v1::CODEC_E3M0, kCodecE3m0},
-    {v1::CODEC_TWO_BIT, kCodecTwoBit},
-    {v1::CODEC_TOP_K, kCodecTopK},
-};
-
-constexpr EnumBit kOuterOptimizers[] = {
-    {v1::OUTER_OPTIMIZER_KIND_UNSPECIFIED, kBasics},  // Refused elsewhere.
-    {v1::OUTER_OPTIMIZER_KIND_SGD, kOuterSgd},
-    {v1::OUTER_OPTIMIZER_KIND_MOMENTUM, kOuterMomentum},
-    {v1::OUTER_OPTIMIZER_KIND_NESTEROV, kOuterNesterov},
-    {v1::OUTER_OPTIMIZER_KIND_FEDAVG, kOuterFedavg},
-    {v1::OUTER_OPTIMIZER_KIND_FEDAVGM, kOuterFedavgm},
-    {v1::OUTER_OPTIMIZER_KIND_FEDADAM, kOuterFedadam},
-    {v1::OUTER_OPTIMIZER_KIND_FEDYOGI, kOuterFedyogi},
-    {v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD, kOuterFedadagrad},
-    {v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV, kOuterDelayedNesterov},
-};
-
-constexpr EnumBit kDurabilities[] = {
-    {v1::DURABILITY_UNSPECIFIED, kDurabilityMachine},
-    {v1::DURABILITY_MACHINE, kDurabilityMachine},
-    {v1::DURABILITY_PROCESS, kDurabilityProcess},
-    {v1::DURABILITY_ISLAND, kDurabilityIsland},
-};
-
-constexpr EnumBit kTimings[] = {
-    {v1::TIMING_UNSPECIFIED, kBasics},  // Refused elsewhere.
-    {v1::TIMING_STRICT, kTimingStrict},
-    {v1::TIMING_ELASTIC, kTimingElastic},
-};
-
-constexpr EnumBit kFragmentSchedules[] = {
-    {v1::FRAGMENT_SCHEDULE_UNSPECIFIED, kScheduleTogether},
-    {v1::FRAGMENT_SCHEDULE_TOGETHER, kScheduleTogether},
-    {v1::FRAGMENT_SCHEDULE_STAGGERED, kScheduleStaggered},
-};
-
-constexpr EnumBit kDataTypes[] = {
-    {v1::DATA_TYPE_UNSPECIFIED, kBasics},
-    {v1::DATA_TYPE_F32, kBasics},
-};
-
-constexpr EnumBit kTensorClasses[] = {
-    {v1::TENSOR_CLASS_UNSPECIFIED, kBasics},
-    {v1::TENSOR_CLASS_MATRIX, kBasics},
-    {v1::TENSOR_CLASS_EMBEDDING, kBasics},
-    {v1::TENSOR_CLASS_VECTOR, kBasics},
-    {v1::TENSOR_CLASS_BUFFER, kTensorBuffer},
-};
-
-constexpr EnumBit kInitKinds[] = {
-    {v1::INIT_KIND_UNSPECIFIED, kBasics},
-    {v1::INIT_KIND_CONSTANT, kBasics},
-    {v1::INIT_KIND_NORMAL, kBasics},
-};
-
-constexpr EnumBit kInnerOptimizers[] = {
-    {v1::INNER_OPTIMIZER_KIND_UNSPECIFIED, kBasics},
-    {v1::INNER_OPTIMIZER_KIND_SGD, kBasics},
-    {v1::INNER_OPTIMIZER_KIND_ADAMW, kBasics},
-};
-
-constexpr EnumBit kComputeTypes[] = {
-    {v1::COMPUTE_TYPE_UNSPECIFIED, kBasics},
-    {v1::COMPUTE_TYPE_F32, kBasics},
-    {v1::COMPUTE_TYPE_BF16, kBasics},
-};
-
-constexpr EnumBit kWeightings[] = {
-    {v1::WEIGHTING_UNSPECIFIED, kBasics},
-    {v1::WEIGHTING_TOKENS, kBasics},
-    {v1::WEIGHTING_SAMPLES, kBasics},
-    {v1::WEIGHTING_UNIFORM, kBasics},
-    {v1::WEIGHTING_TOKENS_SQUARED_PER_STEP, kBasics},
-};
-
-constexpr EnumBit kDataFormats[] = {
-    {v1::DATA_FORMAT_UNSPECIFIED, kBasics},
-    {v1::DATA_FORMAT_BYTES, kBasics},
-    {v1::DATA_FORMAT_LLMC, kBasics},
-    {v1::DATA_FORMAT_UINT16, kBasics},
-    {v1::DATA_FORMAT_EXTERNAL, kDataExternal},
-};
-
-constexpr EnumBit kDataOrders[] = {
-    {v1::DATA_ORDER_UNSPECIFIED, kBasics},
-    {v1::DATA_ORDER_BY_FILE, kDataByFile},
-};
-
-constexpr EnumBit kWeightUnitBits[] = {
-    {v1::WEIGHT_UNIT_UNSPECIFIED, kBasics},
-    {v1::WEIGHT_UNIT_TOKENS, kBasics},
-    {v1::WEIGHT_UNIT_SAMPLES, kWeightUnits},
-    {v1::WEIGHT_UNIT_STEPS, kWeightUnits},
-};
-
-// Only the coordinator reads it.
-constexpr EnumBit kGuardActions[] = {
-    {v1::GUARD_ACTION_UNSPECIFIED, kBasics},
-    {v1::GUARD_ACTION_ALERT, kBasics},
-    {v1::GUARD_ACTION_PAUSE, kBasics},
-};
-
+// Values of an enum and their bits.
 struct EnumBits {
-  absl::string_view name;  // EnumDescriptor::name().
-  absl::Span<const EnumBit> bits;
+  absl::string_view type;   // EnumDescriptor::name().
+  absl::string_view words;  // Set: each value has a bit of its own, in order.
+  int begin, end;           // The values' numbers.
+  uint64_t bit;             // The first value's, or that of all.
 };
 
-const EnumBits kEnums[] = {
-    {"MergeRuleKind", kMergeRules},
-    {"Codec", kCodecs},
-    {"OuterOptimizerKind", kOuterOptimizers},
-    {"Durability", kDurabilities},
-    {"Timing", kTimings},
-    {"FragmentSchedule", kFragmentSchedules},
-    {"DataType", kDataTypes},
-    {"TensorClass", kTensorClasses},
-    {"InitKind", kInitKinds},
-    {"InnerOptimizerKind", kInnerOptimizers},
-    {"ComputeType", kComputeTypes},
-    {"Weighting", kWeightings},
-    {"DataFormat", kDataFormats},
-    {"DataOrder", kDataOrders},
-    {"WeightUnit", kWeightUnitBits},
-    {"GuardAction", kGuardActions},
+constexpr EnumBits kEnums[] = {
+    {"MergeRuleKind", "", 0, 1, kMergeWeightedMean},
+    {"MergeRuleKind", "merge rule", 1, 9, kMergeWeightedMean},
+    {"Codec", "", 0, 1, kCodecF32},
+    {"Codec", "codec", 1, 8, kCodecF32},
+    {"OuterOptimizerKind", "", 0, 1, kBasics},  // Refused elsewhere.
+    {"OuterOptimizerKind", "outer optimizer", 1, 10, kOuterSgd},
+    {"Durability", "", 0, 1, kDurabilityMachine},
+    {"Durability", "durability", 1, 4, kDurabilityMachine},
+    {"Timing", "", 0, 1, kBasics},  // Refused elsewhere.
+    {"Timing", "timing", 1, 3, kTimingStrict},
+    {"FragmentSchedule", "", 0, 1, kScheduleTogether},
+    {"FragmentSchedule", "fragment schedule", 1, 3, kScheduleTogether},
+    {"DataType", "", 0, 2, kBasics},
+    {"TensorClass", "", 0, 4, kBasics},
+    {"TensorClass", "", 4, 5, kTensorBuffer},
+    {"InitKind", "", 0, 3, kBasics},
+    {"InnerOptimizerKind", "", 0, 3, kBasics},
+    {"ComputeType", "", 0, 3, kBasics},
+    {"Weighting", "", 0, 5, kBasics},
+    {"DataFormat", "", 0, 4, kBasics},
+    {"DataFormat", "", 4, 5, kDataExternal},
+    {"DataOrder", "", 0, 1, kBasics},
+    {"DataOrder", "", 1, 2, kDataByFile},
+    {"WeightUnit", "", 0, 2, kBasics},
+    {"WeightUnit", "", 2, 4, kWeightUnits},
+    {"GuardAction", "", 0, 3, kBasics},  // Only the coordinator reads it.
 };
 
 uint64_t FindBit(const EnumDescriptor& type, int number) {
-  for (const EnumBits& known : kEnums) {
-    if (known.name != type.name()) continue;
-    for (const EnumBit& row : known.bits) {
-      if (row.number == number) return row.bit;
+  for (const EnumBits& row : kEnums) {
+    if (row.type == type.name() && number >= row.begin && number < row.end) {
+      return row.words.empty() ? row.bit : row.bit << (number - row.begin);
     }
   }
   return kUnknown;
@@ -211,37 +96,6 @@ struct Name {
 };
 
 constexpr Name kNames[] = {
-    {kMergeWeightedMean, "merge rule weighted_mean"},
-    {kMergeRda, "merge rule rda"},
-    {kMergeNormClip, "merge rule norm_clip"},
-    {kMergeTrimmedMean, "merge rule trimmed_mean"},
-    {kMergeMedian, "merge rule median"},
-    {kMergeCentredClip, "merge rule centred_clip"},
-    {kMergeKrum, "merge rule krum"},
-    {kMergeMda, "merge rule mda"},
-    {kCodecF32, "codec f32"},
-    {kCodecBf16, "codec bf16"},
-    {kCodecBf16Stochastic, "codec bf16_stochastic"},
-    {kCodecInt8, "codec int8"},
-    {kCodecE3m0, "codec e3m0"},
-    {kCodecTwoBit, "codec two_bit"},
-    {kCodecTopK, "codec top_k"},
-    {kOuterSgd, "outer optimizer sgd"},
-    {kOuterMomentum, "outer optimizer momentum"},
-    {kOuterNesterov, "outer optimizer nesterov"},
-    {kOuterFedavg, "outer optimizer fedavg"},
-    {kOuterFedavgm, "outer optimizer fedavgm"},
-    {kOuterFedadam, "outer optimizer fedadam"},
-    {kOuterFedyogi, "outer optimizer fedyogi"},
-    {kOuterFedadagrad, "outer optimizer fedadagrad"},
-    {kOuterDelayedNesterov, "outer optimizer delayed_nesterov"},
-    {kDurabilityMachine, "durability machine"},
-    {kDurabilityProcess, "durability process"},
-    {kDurabilityIsland, "durability island"},
-    {kTimingStrict, "timing strict"},
-    {kTimingElastic, "timing elastic"},
-    {kScheduleTogether, "fragment schedule together"},
-    {kScheduleStaggered, "fragment schedule staggered"},
     {kEager, "eager outer steps"},
     {kBasics, "the basics"},
     {kRunUid, "run uids"},
@@ -255,6 +109,28 @@ constexpr Name kNames[] = {
     {kUnknown, "a value or field of the run's spec that is newer than this "
                "program"},
 };
+
+// The words for a bit: "merge rule mda".
+std::string DescribeBit(uint64_t bit) {
+  for (const Name& name : kNames) {
+    if (name.bit == bit) return std::string(name.text);
+  }
+  for (const EnumBits& row : kEnums) {
+    if (row.words.empty()) continue;
+    const EnumDescriptor* type =
+        v1::RunSpec::descriptor()->file()->FindEnumTypeByName(
+            std::string(row.type));
+    absl::string_view prefix = type->value(0)->name();
+    absl::ConsumeSuffix(&prefix, "UNSPECIFIED");
+    for (int number = row.begin; number < row.end; ++number) {
+      if (row.bit << (number - row.begin) != bit) continue;
+      return absl::StrCat(row.words, " ",
+                          absl::AsciiStrToLower(absl::StripPrefix(
+                              type->FindValueByNumber(number)->name(), prefix)));
+    }
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -277,11 +153,8 @@ std::string DescribeFeatures(uint64_t features) {
   for (int i = 0; i < 64; ++i) {
     const uint64_t bit = uint64_t{1} << i;
     if ((features & bit) == 0) continue;
-    std::string word = absl::StrCat("feature ", i);
-    for (const Name& name : kNames) {
-      if (name.bit == bit) word = std::string(name.text);
-    }
-    words.push_back(std::move(word));
+    const std::string word = DescribeBit(bit);
+    words.push_back(word.empty() ? absl::StrCat("feature ", i) : word);
   }
   return absl::StrJoin(words, ", ");
 }

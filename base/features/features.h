@@ -19,46 +19,17 @@
 
 namespace atl {
 
-// Merge rules.
+// Each value of these enums has a bit, in their order from the first on
+// (features.cc); those that code names have a constant.
 inline constexpr uint64_t kMergeWeightedMean = uint64_t{1} << 0;
-inline constexpr uint64_t kMergeRda = uint64_t{1} << 1;
-inline constexpr uint64_t kMergeNormClip = uint64_t{1} << 2;
-inline constexpr uint64_t kMergeTrimmedMean = uint64_t{1} << 3;
-inline constexpr uint64_t kMergeMedian = uint64_t{1} << 4;
-inline constexpr uint64_t kMergeCentredClip = uint64_t{1} << 5;
-inline constexpr uint64_t kMergeKrum = uint64_t{1} << 6;
 inline constexpr uint64_t kMergeMda = uint64_t{1} << 7;
-
-// Codecs, up or down.
 inline constexpr uint64_t kCodecF32 = uint64_t{1} << 8;
-inline constexpr uint64_t kCodecBf16 = uint64_t{1} << 9;
-inline constexpr uint64_t kCodecBf16Stochastic = uint64_t{1} << 10;
-inline constexpr uint64_t kCodecInt8 = uint64_t{1} << 11;
-inline constexpr uint64_t kCodecE3m0 = uint64_t{1} << 12;
-inline constexpr uint64_t kCodecTwoBit = uint64_t{1} << 13;
 inline constexpr uint64_t kCodecTopK = uint64_t{1} << 14;
-
-// Outer optimizers.
 inline constexpr uint64_t kOuterSgd = uint64_t{1} << 15;
-inline constexpr uint64_t kOuterMomentum = uint64_t{1} << 16;
-inline constexpr uint64_t kOuterNesterov = uint64_t{1} << 17;
 inline constexpr uint64_t kOuterFedavg = uint64_t{1} << 18;
-inline constexpr uint64_t kOuterFedavgm = uint64_t{1} << 19;
-inline constexpr uint64_t kOuterFedadam = uint64_t{1} << 20;
-inline constexpr uint64_t kOuterFedyogi = uint64_t{1} << 21;
-inline constexpr uint64_t kOuterFedadagrad = uint64_t{1} << 22;
-inline constexpr uint64_t kOuterDelayedNesterov = uint64_t{1} << 23;
-
-// Durability levels.
 inline constexpr uint64_t kDurabilityMachine = uint64_t{1} << 24;
-inline constexpr uint64_t kDurabilityProcess = uint64_t{1} << 25;
-inline constexpr uint64_t kDurabilityIsland = uint64_t{1} << 26;
-
-// Schedules.
 inline constexpr uint64_t kTimingStrict = uint64_t{1} << 27;
-inline constexpr uint64_t kTimingElastic = uint64_t{1} << 28;
 inline constexpr uint64_t kScheduleTogether = uint64_t{1} << 29;
-inline constexpr uint64_t kScheduleStaggered = uint64_t{1} << 30;
 inline constexpr uint64_t kEager = uint64_t{1} << 31;
 
 // Features that every program had before there were bits: data types, tensor

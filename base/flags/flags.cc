@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <type_traits>
 #include <utility>
 
 #include "CLI/CLI.hpp"
@@ -164,55 +165,30 @@ Command::~Command() = default;
 
 const std::string& Command::name() const { return impl_->app->get_name(); }
 
-Flag Command::Add(const std::string& name, std::string& value,
-                  const std::string& help) {
-  return Flag(impl_->app->add_option(name, value, help));
+template <typename T>
+Flag Command::Add(const std::string& name, T& value, const std::string& help) {
+  CLI::Option* const option = impl_->app->add_option(name, value, help);
+  constexpr bool kIsText = std::is_same_v<T, std::string> ||
+                           std::is_same_v<T, std::optional<std::string>> ||
+                           std::is_same_v<T, std::vector<std::string>>;
+  return Flag(kIsText ? option : NeedValue(option));
 }
 
-Flag Command::Add(const std::string& name, int& value,
-                  const std::string& help) {
-  return Flag(NeedValue(impl_->app->add_option(name, value, help)));
-}
-
-Flag Command::Add(const std::string& name, int64_t& value,
-                  const std::string& help) {
-  return Flag(NeedValue(impl_->app->add_option(name, value, help)));
-}
-
-Flag Command::Add(const std::string& name, uint64_t& value,
-                  const std::string& help) {
-  return Flag(NeedValue(impl_->app->add_option(name, value, help)));
-}
-
-Flag Command::Add(const std::string& name, double& value,
-                  const std::string& help) {
-  return Flag(NeedValue(impl_->app->add_option(name, value, help)));
-}
-
-Flag Command::Add(const std::string& name, bool& value,
-                  const std::string& help) {
-  return Flag(NeedValue(impl_->app->add_option(name, value, help)));
-}
-
-Flag Command::Add(const std::string& name, std::optional<int>& value,
-                  const std::string& help) {
-  return Flag(NeedValue(impl_->app->add_option(name, value, help)));
-}
-
-Flag Command::Add(const std::string& name, std::optional<std::string>& value,
-                  const std::string& help) {
-  return Flag(impl_->app->add_option(name, value, help));
-}
-
-Flag Command::Add(const std::string& name, std::vector<std::string>& value,
-                  const std::string& help) {
-  return Flag(impl_->app->add_option(name, value, help));
-}
-
-Flag Command::Add(const std::string& name, std::vector<int>& value,
-                  const std::string& help) {
-  return Flag(NeedValue(impl_->app->add_option(name, value, help)));
-}
+template Flag Command::Add(const std::string&, std::string&,
+                           const std::string&);
+template Flag Command::Add(const std::string&, int&, const std::string&);
+template Flag Command::Add(const std::string&, int64_t&, const std::string&);
+template Flag Command::Add(const std::string&, uint64_t&, const std::string&);
+template Flag Command::Add(const std::string&, double&, const std::string&);
+template Flag Command::Add(const std::string&, bool&, const std::string&);
+template Flag Command::Add(const std::string&, std::optional<int>&,
+                           const std::string&);
+template Flag Command::Add(const std::string&, std::optional<std::string>&,
+                           const std::string&);
+template Flag Command::Add(const std::string&, std::vector<std::string>&,
+                           const std::string&);
+template Flag Command::Add(const std::string&, std::vector<int>&,
+                           const std::string&);
 
 Flag Command::AddText(const std::string& name, const ValueCheck& check,
                       const std::string& help) {

@@ -93,24 +93,10 @@ class Command {
   // Declares a flag ("--dir", "-o,--format") or a positional argument ("file").
   // The parse sets `value` if the flag is given; `value` must outlive it. A list
   // takes all values that follow.
-  Flag Add(const std::string& name, std::string& value,
-           const std::string& help = "");
-  Flag Add(const std::string& name, int& value, const std::string& help = "");
-  Flag Add(const std::string& name, int64_t& value,
-           const std::string& help = "");
-  Flag Add(const std::string& name, uint64_t& value,
-           const std::string& help = "");
-  Flag Add(const std::string& name, double& value,
-           const std::string& help = "");
-  Flag Add(const std::string& name, bool& value, const std::string& help = "");
-  Flag Add(const std::string& name, std::optional<int>& value,
-           const std::string& help = "");
-  Flag Add(const std::string& name, std::optional<std::string>& value,
-           const std::string& help = "");
-  Flag Add(const std::string& name, std::vector<std::string>& value,
-           const std::string& help = "");
-  Flag Add(const std::string& name, std::vector<int>& value,
-           const std::string& help = "");
+  // T: std::string, int, int64_t, uint64_t, double, bool, an optional of the
+  // first two, or a vector of them.
+  template <typename T>
+  Flag Add(const std::string& name, T& value, const std::string& help = "");
   // The same for a text without a variable: `check` takes it.
   Flag AddText(const std::string& name, const ValueCheck& check,
                const std::string& help);

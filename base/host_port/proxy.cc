@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"

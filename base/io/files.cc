@@ -1,7 +1,6 @@
 #include "base/io/files.h"
 
 #include <filesystem>
-#include <memory>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"

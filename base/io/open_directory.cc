@@ -1,7 +1,6 @@
 #include "base/io/open_directory.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>

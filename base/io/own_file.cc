@@ -1,8 +1,6 @@
 #include "base/io/own_file.h"
 
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,5 @@
 #include "base/io/timed_file_system.h"
 
-#include <utility>
-
 #include "base/status/status_macros.h"
 
 namespace atl {

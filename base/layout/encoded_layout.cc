@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/codec/block_grid.h"
-
 namespace atl {
 
 EncodedLayout::EncodedLayout(const RunLayout& layout, int32_t fragment,

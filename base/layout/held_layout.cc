@@ -1,7 +1,6 @@
 #include "base/layout/held_layout.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
 

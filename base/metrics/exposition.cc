@@ -31,27 +31,18 @@ std::string FormatNumber(double value) {
   return std::string(text, end);
 }
 
-// A bound in `le`, or a quantile. OpenMetrics wants a float: 1.0, not 1.
+// A bound in `le`. OpenMetrics wants a float: 1.0, not 1.
 std::string FormatBound(double value) {
   std::string text = FormatNumber(value);
   if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
   return text;
 }
 
-absl::string_view TypeName(MetricType type, bool open_metrics) {
-  switch (type) {
-    case MetricType::Counter:
-      return "counter";
-    case MetricType::Gauge:
-      return "gauge";
-    case MetricType::Summary:
-      return "summary";
-    case MetricType::Histogram:
-      return "histogram";
-    case MetricType::Untyped:
-      break;
-  }
-  return open_metrics ? "unknown" : "untyped";
+// Programs have metrics of these types alone.
+absl::string_view TypeName(MetricType type) {
+  return type == MetricType::Counter ? "counter"
+         : type == MetricType::Gauge ? "gauge"
+                                     : "histogram";
 }
 
 std::string EscapeLabel(absl::string_view text) {
@@ -88,7 +79,7 @@ class Writer {
             ? EscapeLabel(family.help)
             : absl::StrReplaceAll(family.help, {{"\\", "\\\\"}, {"\n", "\\n"}});
     absl::StrAppend(&text_, "# HELP ", name, " ", help, "\n# TYPE ", name, " ",
-                    TypeName(family.type, open_metrics_), "\n");
+                    TypeName(family.type), "\n");
     if (!open_metrics_) return;
     for (const absl::string_view unit : {"seconds", "bytes"}) {
       if (absl::EndsWith(name, absl::StrCat("_", unit))) {
@@ -98,22 +89,12 @@ class Writer {
   }
 
   void WriteMetric(const MetricFamily& family, const ClientMetric& metric) {
-    switch (family.type) {
-      case MetricType::Counter:
-        WriteCounter(family.name, metric);
-        break;
-      case MetricType::Gauge:
-        WriteSample(family.name, metric, FormatNumber(metric.gauge.value));
-        break;
-      case MetricType::Untyped:
-        WriteSample(family.name, metric, FormatNumber(metric.untyped.value));
-        break;
-      case MetricType::Summary:
-        WriteSummary(family.name, metric);
-        break;
-      case MetricType::Histogram:
-        WriteHistogram(family.name, metric);
-        break;
+    if (family.type == MetricType::Counter) {
+      WriteCounter(family.name, metric);
+    } else if (family.type == MetricType::Gauge) {
+      WriteSample(family.name, metric, FormatNumber(metric.gauge.value));
+    } else {
+      WriteHistogram(family.name, metric);
     }
   }
 
@@ -122,17 +103,6 @@ class Writer {
     const bool add = open_metrics_ && !absl::EndsWith(name, kTotal);
     WriteSample(absl::StrCat(name, add ? kTotal : ""), metric,
                 FormatNumber(metric.counter.value));
-  }
-
-  void WriteSummary(absl::string_view name, const ClientMetric& metric) {
-    for (const ClientMetric::Quantile& quantile : metric.summary.quantile) {
-      WriteSample(name, metric, FormatNumber(quantile.value), "quantile",
-                  FormatBound(quantile.quantile));
-    }
-    WriteSample(absl::StrCat(name, "_count"), metric,
-                absl::StrCat(metric.summary.sample_count));
-    WriteSample(absl::StrCat(name, "_sum"), metric,
-                FormatNumber(metric.summary.sample_sum));
   }
 
   void WriteHistogram(absl::string_view name, const ClientMetric& metric) {

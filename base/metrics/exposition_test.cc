@@ -21,7 +21,7 @@ MetricFamily MakeFamily(const char* name, MetricType type, double value) {
   family.help = "Help.";
   family.type = type;
   ClientMetric& metric = family.metric.emplace_back();
-  metric.counter.value = metric.gauge.value = metric.untyped.value = value;
+  metric.counter.value = metric.gauge.value = value;
   return family;
 }
 
@@ -79,22 +79,6 @@ TEST(ExpositionTest, AHistogramEndsWithItsInfiniteBucketCountAndSum) {
   infinite.metric[0].histogram.bucket.push_back(
       {3, std::numeric_limits<double>::infinity()});
   EXPECT_EQ(Text(infinite), head + samples);
-}
-
-TEST(ExpositionTest, ASummaryHasItsQuantilesCountAndSum) {
-  MetricFamily family = MakeFamily("wait", MetricType::Summary, 0);
-  family.metric[0].summary = {4, 2.5, {{0.5, 0.25}, {1, 2}}};
-  EXPECT_EQ(Text(family),
-            "# HELP wait Help.\n# TYPE wait summary\n"
-            "wait{quantile=\"0.5\"} 0.25\nwait{quantile=\"1.0\"} 2\n"
-            "wait_count 4\nwait_sum 2.5\n");
-}
-
-TEST(ExpositionTest, AnUntypedFamilyIsUnknownInOpenMetrics) {
-  const auto family = MakeFamily("x", MetricType::Untyped, 1);
-  EXPECT_EQ(Text(family), "# HELP x Help.\n# TYPE x untyped\nx 1\n");
-  EXPECT_EQ(OpenMetrics(family),
-            "# HELP x Help.\n# TYPE x unknown\nx 1\n# EOF\n");
 }
 
 TEST(ExpositionTest, EscapesHelpAndLabels) {

@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <atomic>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/match.h"

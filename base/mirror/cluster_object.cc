@@ -1,7 +1,6 @@
 #include "base/mirror/cluster_object.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -9,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/layout/ids.h"
 #include "base/mirror/mirror_json.h"
-#include "base/mirror/mirror_names.h"
 #include "base/random_id/random_id.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"

@@ -8,7 +8,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "atoll/storage/v1/cluster_object.pb.h"
 #include "atoll/storage/v1/mirror_manifest.pb.h"
 #include "base/mirror/mirror_names.h"

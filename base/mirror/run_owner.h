@@ -5,7 +5,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"

@@ -9,10 +9,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "base/net/socket.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"

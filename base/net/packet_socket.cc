@@ -9,7 +9,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/io/files.h"

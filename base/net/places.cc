@@ -1,7 +1,5 @@
 #include "base/net/places.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 
 namespace atl::net {

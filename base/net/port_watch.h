@@ -7,7 +7,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 #include <thread>
 #include <vector>
 

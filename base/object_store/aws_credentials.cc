@@ -2,7 +2,6 @@
 
 #include <map>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"

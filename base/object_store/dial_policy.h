@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "base/host_port/address_block.h"
 #include "base/object_store/object_url.h"
 

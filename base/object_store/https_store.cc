@@ -5,9 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/object_store/answers.h"
 #include "base/status/status_macros.h"
 

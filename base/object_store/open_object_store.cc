@@ -1,7 +1,6 @@
 #include "base/object_store/open_object_store.h"
 
 #include <random>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"

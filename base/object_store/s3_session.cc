@@ -1,7 +1,6 @@
 #include "base/object_store/s3_session.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/string_view.h"
 #include "base/status/annotate.h"
 
 namespace atl::rpc {

@@ -1,7 +1,5 @@
 #include "base/rpc/call_guard.h"
 
-#include <memory>
-#include <string>
 #include <utility>
 
 #include "absl/strings/escaping.h"

@@ -13,7 +13,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "base/metrics/metrics.h"
 #include "grpcpp/support/server_interceptor.h"

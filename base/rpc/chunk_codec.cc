@@ -1,10 +1,7 @@
 #include "base/rpc/chunk_codec.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
-#include <limits>
-#include <string>
 
 #include "base/codec/crc32c.h"
 #include "grpcpp/support/proto_buffer_reader.h"

@@ -19,7 +19,6 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
-#include "grpcpp/server_builder.h"
 
 namespace atl::rpc {
 namespace {

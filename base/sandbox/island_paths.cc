@@ -1,8 +1,6 @@
 #include "base/sandbox/island_paths.h"
 
 #include <set>
-#include <string>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

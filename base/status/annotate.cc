@@ -1,7 +1,6 @@
 #include "base/status/annotate.h"
 
 #include <cerrno>
-#include <string>
 #include <system_error>
 
 #include "absl/strings/cord.h"

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/string_view.h"
 #include "base/io/private_directory.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/status/annotate.h"

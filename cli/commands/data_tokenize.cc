@@ -1,5 +1,4 @@
 #include <memory>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"

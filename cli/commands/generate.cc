@@ -1,5 +1,3 @@
-#include <cstdint>
-#include <iostream>
 #include <memory>
 #include <string>
 

@@ -5,7 +5,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/time.h"
 #include "base/obs/latency_histogram.h"
 #include "cli/output/describe.h"
 #include "cli/output/table.h"

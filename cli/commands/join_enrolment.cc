@@ -1,6 +1,5 @@
 #include "cli/commands/join_enrolment.h"
 
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

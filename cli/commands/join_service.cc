@@ -9,9 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <set>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"

@@ -1,7 +1,6 @@
 #include "cli/curves/csv_writer.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"

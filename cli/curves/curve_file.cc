@@ -1,8 +1,5 @@
 #include "cli/curves/curve_file.h"
 
-#include <string>
-#include <utility>
-
 #include "base/io/files.h"
 #include "base/io/own_file.h"
 #include "base/io/private_directory.h"

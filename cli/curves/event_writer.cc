@@ -1,8 +1,5 @@
 #include "cli/curves/event_writer.h"
 
-#include <utility>
-#include <vector>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/codec/crc32c.h"

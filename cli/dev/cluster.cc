@@ -4,10 +4,8 @@
 #include <unistd.h>
 
 #include <optional>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"

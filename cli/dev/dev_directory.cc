@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"

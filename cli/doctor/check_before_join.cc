@@ -9,7 +9,6 @@
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/doctor/check.h"
-#include "cli/doctor/lent_machine.h"
 #include "cli/doctor/machine_facts.h"
 #include "cli/doctor/machine_judge.h"
 #include "cli/output/error.h"

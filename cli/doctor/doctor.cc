@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "atoll/v1/run_service.grpc.pb.h"
-#include "base/flags/flags.h"
 #include "base/io/unique_fd.h"
 #include "base/mirror/open_mirror.h"
 #include "base/object_store/object_store.h"

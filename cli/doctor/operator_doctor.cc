@@ -1,7 +1,6 @@
 #include "cli/doctor/operator_doctor.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

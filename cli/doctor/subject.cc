@@ -1,8 +1,6 @@
 #include "cli/doctor/subject.h"
 
 #include <set>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

@@ -1,7 +1,6 @@
 #include "cli/doctor/volunteer_doctor.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +14,6 @@
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
-#include "cli/doctor/gate_judge.h"
 #include "cli/doctor/lent_machine.h"
 #include "cli/doctor/machine_facts.h"
 #include "cli/doctor/machine_judge.h"

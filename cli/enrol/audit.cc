@@ -3,7 +3,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "atoll/v1/enrolment_service.grpc.pb.h"
 #include "base/flags/flags.h"
 #include "base/status/status_macros.h"

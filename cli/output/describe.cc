@@ -1,7 +1,6 @@
 #include "cli/output/describe.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <limits>
 #include <map>
 #include <vector>

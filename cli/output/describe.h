@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/time/time.h"
 #include "atoll/v1/plan.pb.h"
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/training_state_service.pb.h"

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "cli/output/error.h"
 #include "cli/output/table.h"
 #include "google/protobuf/util/json_util.h"
 

@@ -19,7 +19,6 @@
 
 #include <cstddef>
 #include <ostream>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"

@@ -11,7 +11,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/codec/sha256.h"
-#include "base/flags/flags.h"
 #include "base/io/files.h"
 #include "base/layout/external_model.h"
 #include "base/layout/ids.h"

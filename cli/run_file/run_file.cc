@@ -1,9 +1,6 @@
 #include "cli/run_file/run_file.h"
 
-#include <cmath>
-#include <cstdint>
 #include <limits>
-#include <set>
 #include <utility>
 #include <vector>
 

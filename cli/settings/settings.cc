@@ -14,7 +14,6 @@
 #include "base/flags/spelling.h"
 #include "base/host_port/address_block.h"
 #include "base/host_port/host_port.h"
-#include "base/host_port/proxy.h"
 #include "base/status/status_macros.h"
 #include "cli/output/error.h"
 #include "cli/run_file/nearest.h"

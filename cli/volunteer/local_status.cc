@@ -1,6 +1,5 @@
 #include "cli/volunteer/local_status.h"
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "cli/output/describe.h"
 #include "cli/output/table.h"

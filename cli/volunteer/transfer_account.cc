@@ -1,12 +1,8 @@
 #include "cli/volunteer/transfer_account.h"
 
 #include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/io/private_directory.h"

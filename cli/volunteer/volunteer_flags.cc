@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status/annotate.h"
-#include "base/status/status_macros.h"
 #include "cli/output/error.h"
 #include "cli/units/units.h"
 

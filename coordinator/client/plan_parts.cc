@@ -5,10 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
-#include "coordinator/client/plan_position.h"
 
 namespace atl::coordinator {
 namespace {
@@ -30,6 +28,15 @@ void Deal(google::protobuf::RepeatedPtrField<Message>& all,
     }
     bytes += more;
     *part->Add() = std::move(one);
+  }
+}
+
+// Sets the number of each part, and of those after it.
+template <typename Part>
+void Number(std::deque<Part>& parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i].set_part(static_cast<int32_t>(i));
+    parts[i].set_parts_left(static_cast<int32_t>(parts.size() - 1 - i));
   }
 }
 
@@ -68,10 +75,7 @@ std::deque<v1::ShardReport> CutShard(v1::ShardReport report,
   deal(*lists.mutable_refused(), [](Part& p) { return p.mutable_refused(); });
   deal(*lists.mutable_statistics(),
        [](Part& p) { return p.mutable_statistics(); });
-  for (size_t i = 0; i < parts.size(); ++i) {
-    parts[i].set_part(static_cast<int32_t>(i));
-    parts[i].set_parts_left(static_cast<int32_t>(parts.size() - 1 - i));
-  }
+  Number(parts);
   return parts;
 }
 
@@ -90,10 +94,7 @@ std::deque<v1::WatchServerPlanResponse> CutPlan(v1::ServerPlan plan,
   if (plan.has_log()) *first.mutable_log() = plan.log();
   first.mutable_deleted_runs()->Swap(plan.mutable_deleted_runs());
   first.mutable_unchanged_run_ids()->Swap(plan.mutable_unchanged_run_ids());
-  for (size_t i = 0; i < parts.size(); ++i) {
-    parts[i].set_part(static_cast<int32_t>(i));
-    parts[i].set_parts_left(static_cast<int32_t>(parts.size() - 1 - i));
-  }
+  Number(parts);
   return parts;
 }
 
@@ -130,10 +131,7 @@ std::deque<v1::ReportShardsRequest> CutReport(v1::ReportShardsRequest report,
   std::deque<v1::ReportShardsRequest> parts;
   Deal(shards, part_bytes_max,
        [&] { return parts.emplace_back(report).mutable_shards(); });
-  for (size_t i = 0; i < parts.size(); ++i) {
-    parts[i].set_part(static_cast<int32_t>(i));
-    parts[i].set_parts_left(static_cast<int32_t>(parts.size() - 1 - i));
-  }
+  Number(parts);
   return parts;
 }
 

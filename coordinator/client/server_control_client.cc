@@ -1,6 +1,5 @@
 #include "coordinator/client/server_control_client.h"
 
-#include <memory>
 #include <optional>
 #include <utility>
 

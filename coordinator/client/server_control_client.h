@@ -7,7 +7,6 @@
 
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <stop_token>
 #include <string>

@@ -1,8 +1,6 @@
 #include "coordinator/core/coordinator.h"
 
 #include <algorithm>
-#include <optional>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -17,7 +15,6 @@
 #include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/rounds/norm_bound.h"
 #include "coordinator/core/spec/validate_spec.h"
-#include "coordinator/core/state/mirrored_run.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace atl::coordinator {

@@ -1,6 +1,5 @@
 // Enrolment: tokens, certificates, revocation, the audit log.
 
-#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>

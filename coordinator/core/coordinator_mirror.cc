@@ -1,9 +1,7 @@
 // The content of the cluster object: a log that takes the place of a lost one
 // begins with it; and that of the owners of runs.
 
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/codec/sha256.h"

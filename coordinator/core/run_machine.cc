@@ -2,13 +2,10 @@
 
 #include "coordinator/core/run_machine.h"
 
-#include <algorithm>
 #include <set>
-#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/codec/sha256.h"
 #include "base/features/features.h"
 #include "base/layout/ids.h"

@@ -2,10 +2,6 @@
 
 #include "coordinator/core/run_machine.h"
 
-#include <algorithm>
-#include <set>
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/layout/ids.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 #include <tuple>
-#include <vector>
 
 #include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/rounds/contributions.h"

@@ -1,8 +1,6 @@
 #include "coordinator/core/superseding_log.h"
 
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

@@ -12,7 +12,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "atoll/v1/enrolment.pb.h"
 #include "atoll/v1/enrolment_service.pb.h"

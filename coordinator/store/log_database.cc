@@ -5,19 +5,19 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdarg>
+#include <cstdio>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/io/files.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/expected.h"
 #include "base/status/status_macros.h"
 #include "coordinator/store/recovery_view.h"
-#include "coordinator/store/rocksdb_log.h"
 #include "coordinator/store/sealed_value.h"
 #include "coordinator/store/store.h"
 #include "rocksdb/iterator.h"
@@ -27,6 +27,21 @@
 
 namespace atl::coordinator {
 namespace {
+
+// RocksDB's warnings and errors as lines of our log. It must not use its own
+// log file: after a failed write to it, as on a full disk, the library (7.8)
+// aborts at its next write, at the latest on close.
+class RocksDbLogger final : public rocksdb::Logger {
+ public:
+  RocksDbLogger() : Logger(rocksdb::InfoLogLevel::WARN_LEVEL) {}
+
+  using Logger::Logv;
+  void Logv(const char* format, va_list arguments) override {
+    char text[512];
+    std::vsnprintf(text, sizeof(text), format, arguments);
+    LOG(WARNING) << "rocksdb: " << text;
+  }
+};
 
 // RocksDB's own recovery from a full disk tries at most every few seconds, and
 // refuses Resume meanwhile.
@@ -51,7 +66,7 @@ rocksdb::Options MakeOptions(rocksdb::Env& env) {
   options.max_total_wal_size = 16 << 20;
   options.max_manifest_file_size = 1 << 20;
   options.max_open_files = 256;
-  options.info_log = RocksDbLog();
+  options.info_log = std::make_shared<RocksDbLogger>();
   options.listeners.push_back(std::make_shared<NoRecoveryByItself>());
   return options;
 }

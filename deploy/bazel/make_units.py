@@ -18,8 +18,8 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^">]+)[">]', re.M)
 
 # By the beginning of an included path. Abseil and GoogleTest come by themselves.
 _LIBRARIES = {
-    'benchmark/': '@benchmark', 'CLI/': '@cli11', 'curl/': '@curl',
-    'expat.h': '@expat', 'google/protobuf/': '@protobuf',
+    'CLI/': '@cli11', 'curl/': '@curl', 'expat.h': '@expat',
+    'google/protobuf/': '@protobuf',
     'grpc/': '@grpc//:grpc++', 'grpcpp/': '@grpc//:grpc++', 'hwy/': '@highway',
     'microhttpd.h': '@microhttpd', 'nlohmann/': '@nlohmann_json',
     'oneapi/': '@onednn', 'openssl/ssl.h': '@openssl//:ssl',

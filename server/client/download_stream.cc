@@ -17,7 +17,6 @@
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
 #include "base/status/status_macros.h"
-#include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"

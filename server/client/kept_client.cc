@@ -1,8 +1,6 @@
 #include "server/client/kept_client.h"
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"

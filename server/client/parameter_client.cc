@@ -20,7 +20,6 @@
 #include "server/client/pacer.h"
 #include "server/client/route_table.h"
 #include "server/client/shard_driver.h"
-#include "server/client/stripes.h"
 #include "server/client/upload_ledger.h"
 #include "server/client/upload_stream.h"
 

@@ -1,7 +1,6 @@
 #include "server/client/route_table.h"
 
 #include <set>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -1,13 +1,11 @@
 #include "server/client/shard_driver.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status/refusal.h"
-#include "base/time/clock.h"
 #include "server/client/idle_watch.h"
 
 namespace atl::server {

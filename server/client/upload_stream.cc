@@ -15,7 +15,6 @@
 #include "base/rpc/status.h"
 #include "base/status/refusal.h"
 #include "base/sync/mutex.h"
-#include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "server/client/delay.h"

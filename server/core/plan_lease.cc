@@ -2,10 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <vector>
-
-#include "absl/time/time.h"
 
 namespace atl::server {
 namespace {

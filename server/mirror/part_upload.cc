@@ -1,7 +1,6 @@
 #include "server/mirror/part_upload.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"

@@ -1,7 +1,5 @@
 #include "server/service/bidi_stream.h"
 
-#include <utility>
-
 #include "base/rpc/authorization.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"

@@ -8,7 +8,6 @@
 #include "base/codec/codec.h"
 #include "base/failpoint/test_point.h"
 #include "base/status/refusal.h"
-#include "base/status/status_macros.h"
 #include "server/live_merge/cell_pieces.h"
 
 namespace atl::server {

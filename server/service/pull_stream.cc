@@ -5,11 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "base/codec/block_grid.h"
 #include "base/codec/crc32c.h"
 #include "base/rpc/authorization.h"
-#include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"

@@ -17,7 +17,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "atoll/v1/plan.pb.h"
 #include "base/rpc/authorization.h"

@@ -1,9 +1,7 @@
 #include "server/service/upload_stream.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/parameter_service.pb.h"

@@ -1,13 +1,8 @@
 #include "server/shard/shard.h"
 
 #include <algorithm>
-#include <cmath>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "base/codec/block_grid.h"
 #include "base/failpoint/failpoint.h"
 #include "base/failpoint/test_point.h"

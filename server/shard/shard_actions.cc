@@ -2,9 +2,6 @@
 
 #include "server/shard/shard.h"
 
-#include <utility>
-#include <vector>
-
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"

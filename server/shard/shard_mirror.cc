@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/mirror/part_format.h"
-#include "base/status/status_macros.h"
 #include "server/shard/shard.h"
 
 namespace atl::server {

@@ -3,8 +3,6 @@
 #include "server/shard/shard.h"
 
 #include <cmath>
-#include <utility>
-#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"

@@ -6,7 +6,6 @@
 #include "absl/strings/string_view.h"
 #include "base/codec/block_grid.h"
 #include "base/codec/crc32c.h"
-#include "base/status/status_macros.h"
 #include "server/store/header_page.h"
 
 namespace atl::server {

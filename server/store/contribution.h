@@ -14,7 +14,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "atoll/v1/plan.pb.h"
 #include "base/io/file_system.h"

@@ -1,7 +1,6 @@
 // Recovery of contributions: the segments, then the records that name them.
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <utility>

@@ -1,7 +1,6 @@
 #include "server/store/delta_ring.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 
 #include "absl/memory/memory.h"

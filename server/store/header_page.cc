@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/codec/crc32c.h"
 #include "base/status/status_macros.h"
-#include "google/protobuf/message_lite.h"
 
 namespace atl::server {
 namespace {

@@ -2,8 +2,6 @@
 
 #include <sys/mman.h>
 
-#include <utility>
-
 #include "absl/memory/memory.h"
 
 namespace atl::server {

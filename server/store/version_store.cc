@@ -1,7 +1,6 @@
 #include "server/store/version_store.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"

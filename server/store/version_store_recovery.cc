@@ -2,7 +2,6 @@
 // All other files are removed.
 
 #include <cstdint>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <string>

@@ -1,8 +1,6 @@
 #include "server/waiters/push_waiters.h"
 
-#include <cstdint>
 #include <limits>
-#include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"

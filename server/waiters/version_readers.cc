@@ -1,6 +1,5 @@
 #include "server/waiters/version_readers.h"
 
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

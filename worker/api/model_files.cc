@@ -5,12 +5,10 @@
 #include <memory>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "base/io/files.h"
 #include "base/io/own_file.h"
 #include "base/io/posix_file_system.h"
@@ -19,7 +17,6 @@
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "worker/api/tokenize.h"
-#include "worker/checkpoint/checkpoint.h"
 #include "worker/data/batch_reader.h"
 #include "worker/data/data_set.h"
 #include "worker/engine/sampling.h"

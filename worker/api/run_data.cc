@@ -1,8 +1,6 @@
 #include "worker/api/run_data.h"
 
-#include <cstdint>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

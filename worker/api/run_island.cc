@@ -1,9 +1,7 @@
 #include "worker/api/run_island.h"
 
 #include <algorithm>
-#include <functional>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

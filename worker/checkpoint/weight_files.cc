@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "base/io/files.h"
 #include "base/status/status_macros.h"
 #include "nlohmann/json.hpp"

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/status/status_macros.h"
 
 namespace atl::collective {
 namespace {

@@ -1,7 +1,5 @@
 #include "worker/collective/call_queue.h"
 
-#include <utility>
-
 namespace atl::collective {
 
 class CallQueue::Entry {

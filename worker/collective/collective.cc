@@ -1,7 +1,5 @@
 #include "worker/collective/collective.h"
 
-#include <utility>
-
 namespace atl::collective {
 
 Pending& Pending::operator=(Pending&& other) noexcept {

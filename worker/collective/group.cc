@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 #include "base/machine/limits.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"

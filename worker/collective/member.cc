@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"

@@ -1,9 +1,6 @@
 #include "worker/core/check_plan.h"
 
-#include <cstdint>
-
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "base/features/features.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"

@@ -6,11 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/codec/block_run.h"
 #include "base/codec/f32_bytes.h"
 #include "base/codec/f32_values.h"
 #include "base/codec/xxh3.h"
-#include "base/layout/digest.h"
 #include "base/layout/exchange.h"
 #include "base/status/not_finite.h"
 #include "base/status/status_macros.h"

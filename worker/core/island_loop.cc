@@ -1,11 +1,7 @@
 #include "worker/core/island_loop.h"
 
 #include <algorithm>
-#include <optional>
-#include <tuple>
-#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status/not_finite.h"
 #include "base/status/refusal.h"
 #include "worker/core/data_awaited.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "base/layout/run_timing.h"
 #include "worker/core/island_loop.h"

@@ -28,10 +28,12 @@ def ranges(letter):
 
 
 def array(name, runs):
-    print("constexpr Range %s[] = {" % name)
+    print("constexpr uint16_t %s[] = {" % name)
     line = "   "
+    end = 0
     for first, last in runs:
-        item = " {0x%x, 0x%x}," % (first, last)
+        item = " %d, %d," % (first - end, last - first)
+        end = last + 1
         if len(line) + len(item) > 80:
             print(line)
             line = "   "
@@ -46,33 +48,56 @@ print("""// Made by make_unicode_classes.py: Unicode %s.
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
+#include <vector>
+
+#include "absl/types/span.h"
 
 namespace atl::worker {
 namespace {
 
-struct Range {
-  uint32_t first, last;
-};
-
+// A run of a class is two numbers: the code points from the end of the run
+// before it to its first one, and those after its first one.
 // clang-format off""" % unicodedata.unidata_version)
 array("kLetters", ranges("L"))
 array("kNumbers", ranges("N"))
 array("kSpaces", SPACES)
 print("""// clang-format on
 
-template <typename T>
-bool IsIn(const T& ranges, uint32_t code) {
-  const auto* after = std::upper_bound(
-      std::begin(ranges), std::end(ranges), code,
-      [](uint32_t value, const Range& range) { return value < range.first; });
-  return after != std::begin(ranges) && code <= (after - 1)->last;
-}
+class Runs {
+ public:
+  explicit Runs(absl::Span<const uint16_t> steps) {
+    uint32_t end = 0;
+    for (size_t i = 0; i < steps.size(); i += 2) {
+      firsts_.push_back(end + steps[i]);
+      end = firsts_.back() + steps[i + 1] + 1;
+      ends_.push_back(end);
+    }
+  }
+  bool Has(uint32_t code) const {
+    const auto after = std::upper_bound(firsts_.begin(), firsts_.end(), code);
+    const auto count = after - firsts_.begin();
+    return count > 0 && code < ends_[count - 1];
+  }
+
+ private:
+  std::vector<uint32_t> firsts_, ends_;
+};
 
 }  // namespace
 
-bool IsUnicodeLetter(uint32_t code) { return IsIn(kLetters, code); }
-bool IsUnicodeNumber(uint32_t code) { return IsIn(kNumbers, code); }
-bool IsUnicodeSpace(uint32_t code) { return IsIn(kSpaces, code); }
+bool IsUnicodeLetter(uint32_t code) {
+  static const Runs* const runs = new Runs(kLetters);
+  return runs->Has(code);
+}
+
+bool IsUnicodeNumber(uint32_t code) {
+  static const Runs* const runs = new Runs(kNumbers);
+  return runs->Has(code);
+}
+
+bool IsUnicodeSpace(uint32_t code) {
+  static const Runs* const runs = new Runs(kSpaces);
+  return runs->Has(code);
+}
 
 }  // namespace atl::worker""")

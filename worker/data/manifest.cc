@@ -1,6 +1,5 @@
 #include "worker/data/manifest.h"
 
-#include <algorithm>
 #include <initializer_list>
 
 #include "absl/algorithm/container.h"

@@ -1,10 +1,8 @@
 #include "worker/data/pre_tokenizer.h"
 
-#include <cstddef>
 #include <cstdint>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/string_view.h"
 #include "worker/data/unicode_classes.h"
 
 namespace atl::worker {

@@ -1,7 +1,6 @@
 #include "worker/data/token_file.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 

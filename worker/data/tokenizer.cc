@@ -1,13 +1,9 @@
 #include "worker/data/tokenizer.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <queue>
-#include <string>
 #include <utility>
-#include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -17,7 +13,6 @@
 #include "absl/strings/str_split.h"
 #include "base/status/status_macros.h"
 #include "nlohmann/json.hpp"
-#include "worker/data/pre_tokenizer.h"
 
 namespace atl::worker {
 namespace {

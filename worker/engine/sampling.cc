@@ -2,9 +2,7 @@
 
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 
-#include "absl/types/span.h"
 #include "base/codec/bits.h"
 
 namespace atl::engine {

@@ -1,21 +1,13 @@
 #include "worker/engine/trainer.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <functional>
-#include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/model/decoder.h"
 #include "worker/engine/ops/cpu/cpu_ops.h"
-#include "worker/engine/ops/ops.h"
 #include "worker/engine/optimizer/inner_optimizer.h"
 #include "worker/engine/tensor/arena.h"
 #include "worker/engine/trainer_checks.h"

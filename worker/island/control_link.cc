@@ -8,13 +8,11 @@
 #include "base/failpoint/failpoint.h"
 #include "base/features/features.h"
 #include "base/obs/log.h"
-#include "base/obs/log_pace.h"
 #include "base/status/annotate.h"
 #include "base/status/cut_utf8.h"
 #include "base/status/refusal.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
-#include "coordinator/client/plan_position.h"
 
 namespace atl::worker {
 namespace {

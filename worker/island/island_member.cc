@@ -4,7 +4,6 @@
 #include <stop_token>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "base/failpoint/failpoint.h"

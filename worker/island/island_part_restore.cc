@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
 #include "base/status/status_macros.h"
 #include "worker/core/data_awaited.h"

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <stop_token>

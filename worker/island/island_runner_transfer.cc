@@ -1,10 +1,8 @@
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
-#include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "worker/island/island_runner.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "base/layout/fragment_schedule.h"

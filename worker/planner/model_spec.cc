@@ -1,12 +1,9 @@
 #include "worker/planner/model_spec.h"
 
 #include <algorithm>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "base/layout/external_model.h"
 #include "base/layout/run_length.h"
 #include "base/status/status_macros.h"

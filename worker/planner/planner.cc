@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/layout/exchange.h"

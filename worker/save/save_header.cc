@@ -1,7 +1,5 @@
 #include "worker/save/save_header.h"
 
-#include <utility>
-
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"

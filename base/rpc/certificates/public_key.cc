@@ -8,7 +8,6 @@
 #include "absl/strings/escaping.h"
 #include "base/codec/sha256.h"
 #include "base/rpc/certificates/x509.h"
-#include "base/status/status_macros.h"
 
 namespace atl::rpc {
 namespace {

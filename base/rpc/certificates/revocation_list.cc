@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"

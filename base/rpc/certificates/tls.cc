@@ -7,7 +7,6 @@
 #include <fstream>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

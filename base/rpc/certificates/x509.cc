@@ -5,7 +5,6 @@
 #include <openssl/x509v3.h>
 
 #include <ctime>
-#include <utility>
 
 #include "absl/strings/escaping.h"
 

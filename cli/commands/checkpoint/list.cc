@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/checkpoint/checkpoint_commands.h"
 #include "cli/mirror/mirror_choice.h"

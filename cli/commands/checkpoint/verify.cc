@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/checkpoint/checkpoint_commands.h"
 #include "cli/mirror/mirror_choice.h"

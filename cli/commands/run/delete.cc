@@ -1,7 +1,6 @@
 // atoll run delete: removes an ended run everywhere.
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

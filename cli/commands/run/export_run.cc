@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <random>
-#include <stop_token>
 #include <utility>
 
 #include "absl/strings/str_format.h"

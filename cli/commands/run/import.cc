@@ -1,7 +1,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/time/time.h"
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/run/import_run.h"

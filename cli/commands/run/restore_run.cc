@@ -10,7 +10,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/layout/weight_unit.h"

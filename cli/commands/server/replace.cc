@@ -3,7 +3,6 @@
 #include <memory>
 #include <stop_token>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"

@@ -1,7 +1,6 @@
 #include "coordinator/core/enrolment/enrolments.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 
 #include "absl/strings/escaping.h"
@@ -9,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/codec/sha256.h"
-#include "base/identity/identity.h"
 #include "base/layout/ids.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"

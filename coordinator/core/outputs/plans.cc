@@ -5,7 +5,6 @@
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/layout/run_timing.h"
 #include "base/status/cut_utf8.h"

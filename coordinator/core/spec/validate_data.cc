@@ -1,7 +1,6 @@
-#include "coordinator/core/spec/validate_data.h"
+#include "coordinator/core/spec/validate_spec.h"
 
 #include <algorithm>
-#include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -12,6 +11,7 @@
 namespace atl::coordinator {
 namespace {
 
+constexpr int32_t kDataShardsMax = 65536;
 constexpr size_t kPlaceBytesMax = 4096;
 
 // Returns the fault of a manifest's URL; empty: none.

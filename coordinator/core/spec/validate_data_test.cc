@@ -1,9 +1,8 @@
-#include "coordinator/core/spec/validate_data.h"
+#include "coordinator/core/spec/validate_spec.h"
 
 #include <string>
 #include <vector>
 
-#include "coordinator/core/spec/validate_spec.h"
 #include "coordinator/core/testing/run_simulation.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "coordinator/core/spec/validate_exchange.h"
+#include "coordinator/core/spec/validate_spec.h"
 
 #include <string>
 

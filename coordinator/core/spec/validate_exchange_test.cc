@@ -1,4 +1,4 @@
-#include "coordinator/core/spec/validate_exchange.h"
+#include "coordinator/core/spec/validate_spec.h"
 
 #include <functional>
 #include <limits>
@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/core/spec/validate_spec.h"
 #include "coordinator/core/testing/run_simulation.h"
 #include "gtest/gtest.h"
 

@@ -1,9 +1,7 @@
-#include "coordinator/core/spec/validate_external.h"
+#include "coordinator/core/spec/validate_spec.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <initializer_list>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"

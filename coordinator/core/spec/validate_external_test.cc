@@ -1,11 +1,10 @@
-#include "coordinator/core/spec/validate_external.h"
+#include "coordinator/core/spec/validate_spec.h"
 
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "coordinator/core/spec/validate_spec.h"
 #include "coordinator/core/testing/run_simulation.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

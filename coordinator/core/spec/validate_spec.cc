@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/features/features.h"
@@ -14,10 +13,6 @@
 #include "base/layout/run_timing.h"
 #include "coordinator/core/rounds/kept_checkpoints.h"
 #include "coordinator/core/spec/checker.h"
-#include "coordinator/core/spec/validate_data.h"
-#include "coordinator/core/spec/validate_exchange.h"
-#include "coordinator/core/spec/validate_external.h"
-#include "coordinator/core/spec/validate_streaming.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 #include "google/protobuf/duration.pb.h"
 

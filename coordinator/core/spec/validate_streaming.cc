@@ -1,6 +1,5 @@
-#include "coordinator/core/spec/validate_streaming.h"
+#include "coordinator/core/spec/validate_spec.h"
 
-#include <cmath>
 #include <string>
 
 #include "absl/strings/str_cat.h"

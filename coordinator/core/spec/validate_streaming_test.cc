@@ -1,4 +1,4 @@
-#include "coordinator/core/spec/validate_streaming.h"
+#include "coordinator/core/spec/validate_spec.h"
 
 #include <cstdint>
 #include <functional>
@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/core/spec/validate_spec.h"
 #include "coordinator/core/testing/run_simulation.h"
 #include "gtest/gtest.h"
 

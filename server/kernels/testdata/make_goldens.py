@@ -17,7 +17,8 @@ assert os.environ.get("ATEN_CPU_CAPABILITY") == "avx2", __doc__
 
 import torch
 
-COUNT = 64
+DRAWN = 64
+COUNT = 32  # The first ones are kept.
 STEPS = 3
 CASES = [
     ("Sgd", dict(lr=0.7)),
@@ -40,8 +41,8 @@ def array(name, values):
 
 def main():
     torch.manual_seed(20261121)
-    theta0 = torch.randn(COUNT)
-    gradients = [torch.randn(COUNT) * 0.1 ** (i % 3) for i in range(STEPS)]
+    theta0 = torch.randn(DRAWN)[:COUNT]
+    gradients = [torch.randn(DRAWN)[:COUNT] * 0.1 ** (i % 3) for i in range(STEPS)]
     # Zeros of both signs and a large spread.
     gradients[0][0] = 0.0
     gradients[0][1] = -0.0
@@ -52,8 +53,7 @@ def main():
     print("// Made by %s with PyTorch %s, ATEN_CPU_CAPABILITY=avx2." % (out, torch.__version__))
     print("// Bits of f32 values. Do not edit.")
     print()
-    print("#ifndef SERVER_KERNELS_OUTER_STEP_GOLDENS_H_")
-    print("#define SERVER_KERNELS_OUTER_STEP_GOLDENS_H_")
+    print("#pragma once")
     print()
     print("#include <cstdint>")
     print()
@@ -82,8 +82,6 @@ def main():
             array("k%sMomentum" % name, momenta)
     print()
     print("}  // namespace atl::kernels::goldens")
-    print()
-    print("#endif  // SERVER_KERNELS_OUTER_STEP_GOLDENS_H_")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 #include "server/store/records/run_records.h"
 
-#include <string>
-
 #include "base/failpoint/failpoint.h"
 #include "base/status/status_macros.h"
 

@@ -1,16 +1,11 @@
 #include "worker/collective/nccl/nccl_watchdog.h"
 
 #include <algorithm>
-#include <memory>
-#include <string>
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 

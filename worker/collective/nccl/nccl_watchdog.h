@@ -12,7 +12,6 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-#include <functional>
 #include <list>
 #include <memory>
 #include <string>

@@ -4,20 +4,17 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "worker/collective/call.h"
-#include "worker/collective/collective.h"
 #include "worker/collective/nccl/nccl_watchdog.h"
 #include "worker/collective/nccl/steps.h"
 

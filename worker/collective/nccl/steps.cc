@@ -1,10 +1,6 @@
 #include "worker/collective/nccl/steps.h"
 
-#include <cstdint>
 #include <utility>
-#include <vector>
-
-#include "worker/collective/call.h"
 
 namespace atl::collective {
 namespace {

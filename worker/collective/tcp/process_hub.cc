@@ -8,11 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/time.h"
 #include "base/net/socket.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
-#include "base/time/clock.h"
 #include "worker/collective/tcp/socket_links.h"
 
 namespace atl::collective {

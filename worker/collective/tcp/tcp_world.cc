@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "base/host_port/host_port.h"
 #include "base/net/socket.h"
 #include "base/status/status_macros.h"

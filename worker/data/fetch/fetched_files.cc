@@ -1,7 +1,6 @@
 #include "worker/data/fetch/fetched_files.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "absl/algorithm/container.h"

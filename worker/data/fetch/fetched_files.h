@@ -17,7 +17,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/sync/mutex.h"
 #include "worker/data/data_file_reader.h"

@@ -17,7 +17,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/io/unique_fd.h"
 #include "base/net/bounded_listener.h"

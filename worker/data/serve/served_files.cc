@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"

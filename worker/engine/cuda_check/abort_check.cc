@@ -5,9 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -15,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "base/status/status_macros.h"
 #include "worker/collective/call.h"
 #include "worker/collective/collective.h"

@@ -1,13 +1,9 @@
-#include "worker/engine/cuda_check/attention_speed.h"
+#include "worker/engine/cuda_check/device_checks.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"

@@ -1,22 +1,17 @@
-#include "worker/engine/cuda_check/codec_check.h"
+#include "worker/engine/cuda_check/device_checks.h"
 
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <random>
-#include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "base/codec/codec.h"
 #include "base/codec/cuda/device_codec.h"
 #include "base/codec/subset_model.h"
 #include "base/codec/top_k.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/cuda_check/codec_faults.h"
-#include "worker/engine/ops/cuda/cuda_ops.h"
 #include "worker/engine/tensor/arena.h"
 
 namespace atl::engine::check {

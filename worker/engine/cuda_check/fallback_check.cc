@@ -1,17 +1,12 @@
-#include "worker/engine/cuda_check/fallback_check.h"
+#include "worker/engine/cuda_check/device_checks.h"
 
-#include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
-#include "worker/engine/cuda_check/speed.h"
 #include "worker/engine/model/decoder.h"
 #include "worker/engine/ops/cuda/cudnn_attention.h"
 #include "worker/engine/ops/cuda/plan/product_plan.h"

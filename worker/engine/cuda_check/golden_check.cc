@@ -1,16 +1,12 @@
-#include "worker/engine/cuda_check/golden_check.h"
+#include "worker/engine/cuda_check/device_checks.h"
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
-#include "worker/engine/ops/compute_type.h"
-#include "worker/engine/ops/cuda/cuda_ops.h"
 #include "worker/engine/ops/cuda/make_cuda_ops.h"
 #include "worker/engine/testing/golden.h"
 #include "worker/engine/trainer.h"

@@ -1,16 +1,12 @@
-#include "worker/engine/cuda_check/nccl_check.h"
+#include "worker/engine/cuda_check/device_checks.h"
 
 #include <algorithm>
 #include <chrono>
-#include <cstdint>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -19,7 +15,6 @@
 #include "worker/collective/collective.h"
 #include "worker/collective/nccl/nccl_world.h"
 #include "worker/collective/tcp/tcp_world.h"
-#include "worker/engine/ops/cuda/cuda_ops.h"
 #include "worker/engine/ops/cuda/make_cuda_ops.h"
 #include "worker/engine/tensor/arena.h"
 
@@ -27,7 +22,6 @@ namespace atl::engine::check {
 namespace {
 
 using collective::Call;
-using collective::CallKind;
 using collective::Collective;
 using collective::DataType;
 using collective::Reduction;

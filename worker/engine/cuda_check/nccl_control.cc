@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/nccl_control.h"
+#include "worker/engine/cuda_check/device_checks.h"
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"

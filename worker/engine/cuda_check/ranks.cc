@@ -8,24 +8,18 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "absl/time/time.h"
 #include "base/io/unique_fd.h"
 #include "base/net/socket.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
-#include "worker/collective/tcp/tcp_world.h"
 
 namespace atl::engine::check {
 namespace {

@@ -1,16 +1,10 @@
 #include "worker/engine/cuda_check/report.h"
 
 #include <chrono>
-#include <cstdio>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/string_view.h"
 
 namespace atl::engine::check {
 namespace {

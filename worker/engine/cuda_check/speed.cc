@@ -3,13 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdint>
-#include <memory>
-#include <random>
-#include <string>
-#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/model/decoder.h"

@@ -1,7 +1,6 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -1,18 +1,9 @@
 #include "worker/engine/model/decoder.h"
 
-#include <cstdint>
-#include <memory>
 #include <utility>
 
-#include "absl/status/statusor.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
-#include "worker/engine/model/model_config.h"
-#include "worker/engine/model/parameter_layout.h"
-#include "worker/engine/model/units.h"
-#include "worker/engine/model/workspace.h"
-#include "worker/engine/ops/ops.h"
-#include "worker/engine/tensor/arena.h"
 
 namespace atl::engine {
 

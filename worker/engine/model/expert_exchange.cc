@@ -1,7 +1,6 @@
 #include "worker/engine/model/expert_exchange.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,8 +8,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "worker/collective/call.h"
-#include "worker/engine/model/unit_slice.h"
-#include "worker/engine/model/workspace.h"
 
 namespace atl::engine {
 

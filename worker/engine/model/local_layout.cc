@@ -1,13 +1,7 @@
 #include "worker/engine/model/local_layout.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <utility>
-#include <vector>
-
-#include "worker/engine/model/model_config.h"
-#include "worker/engine/model/parameter_layout.h"
-#include "worker/engine/model/unit_slice.h"
 
 namespace atl::engine {
 namespace {

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace atl::engine {

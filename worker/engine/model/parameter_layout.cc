@@ -1,13 +1,9 @@
 #include "worker/engine/model/parameter_layout.h"
 
 #include <cmath>
-#include <cstdint>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "worker/engine/model/model_config.h"
 
 namespace atl::engine {
 namespace {

@@ -1,13 +1,8 @@
 #include "worker/engine/model/unit_slice.h"
 
-#include <cstdint>
-#include <vector>
-
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status/status_macros.h"
-#include "worker/engine/model/model_config.h"
 
 namespace atl::engine {
 namespace {

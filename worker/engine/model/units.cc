@@ -1,19 +1,13 @@
 #include "worker/engine/model/units.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "worker/collective/call.h"
 #include "worker/engine/model/exchange.h"
-#include "worker/engine/model/parameter_layout.h"
-#include "worker/engine/model/parts.h"
 #include "worker/engine/model/ring_attention.h"
-#include "worker/engine/model/unit_slice.h"
-#include "worker/engine/model/workspace.h"
 #include "worker/engine/ops/ops.h"
-#include "worker/engine/tensor/arena.h"
 
 namespace atl::engine {
 

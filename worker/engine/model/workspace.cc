@@ -2,19 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <memory>
-#include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
-#include "worker/collective/collective.h"
-#include "worker/engine/model/model_config.h"
-#include "worker/engine/model/unit_slice.h"
-#include "worker/engine/ops/ops.h"
-#include "worker/engine/tensor/arena.h"
 
 namespace atl::engine {
 namespace {

@@ -2,15 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <limits>
-#include <memory>
 
-#include "absl/status/statusor.h"
 #include "base/status/status_macros.h"
-#include "worker/engine/model/parameter_layout.h"
-#include "worker/engine/ops/ops.h"
-#include "worker/engine/optimizer/optimizer_options.h"
 #include "worker/engine/optimizer/update_rule.h"
 
 namespace atl::engine {

@@ -25,7 +25,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"

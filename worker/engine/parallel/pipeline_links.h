@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "worker/collective/collective.h"
 #include "worker/engine/parallel/layout/rank_groups.h"
 #include "worker/engine/tensor/arena.h"

@@ -1,13 +1,9 @@
 #include "worker/engine/tensor/arena.h"
 
-#include <cstddef>
-#include <cstdint>
 #include <utility>
 
-#include "absl/status/statusor.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
-#include "worker/engine/tensor/memory.h"
 
 namespace atl::engine {
 namespace {

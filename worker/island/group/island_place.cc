@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "base/host_port/host_port.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/device/device_spec.h"

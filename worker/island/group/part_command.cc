@@ -1,8 +1,6 @@
 #include "worker/island/group/part_command.h"
 
 #include <optional>
-#include <string>
-#include <utility>
 
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"

@@ -9,7 +9,6 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/codec/sha256.h"
 #include "base/host_port/host_port.h"
 #include "base/io/files.h"

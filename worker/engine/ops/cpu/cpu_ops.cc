@@ -3,14 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
-#include "worker/engine/ops/cpu/kernels.h"
-#include "worker/engine/ops/cpu/products.h"
 #include "worker/engine/ops/cpu/scratch.h"
 #include "worker/engine/ops/cpu/thread_pool.h"
-#include "worker/engine/ops/ops.h"
 
 namespace atl::engine {
 namespace {

@@ -1,7 +1,5 @@
 #include "worker/engine/ops/cpu/kernels.h"
 
-#include <cstdint>
-
 namespace atl::engine {
 namespace {
 

@@ -1,7 +1,6 @@
 // The kernels for the minimum machine: AVX2 and FMA.
 
 #include "worker/engine/ops/cpu/kernel_table-inl.h"
-#include "worker/engine/ops/cpu/kernels.h"
 
 namespace atl::engine {
 

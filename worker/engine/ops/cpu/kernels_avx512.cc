@@ -1,7 +1,6 @@
 // The kernels with 16 lanes: AVX-512 F, BW, DQ and VL.
 
 #include "worker/engine/ops/cpu/kernel_table-inl.h"
-#include "worker/engine/ops/cpu/kernels.h"
 
 namespace atl::engine {
 

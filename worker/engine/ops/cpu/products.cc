@@ -4,15 +4,9 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cstdint>
 
 #include "base/status/check.h"
 #include "oneapi/dnnl/dnnl.h"
-#include "worker/engine/ops/cpu/kernels.h"
-#include "worker/engine/ops/cpu/matmul.h"
-#include "worker/engine/ops/cpu/scratch.h"
-#include "worker/engine/ops/cpu/thread_pool.h"
-#include "worker/engine/ops/cpu/tiling.h"
 
 namespace atl::engine {
 namespace {

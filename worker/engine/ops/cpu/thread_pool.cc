@@ -2,9 +2,6 @@
 
 #include <immintrin.h>
 
-#include <atomic>
-#include <cstdint>
-
 namespace atl::engine {
 namespace {
 

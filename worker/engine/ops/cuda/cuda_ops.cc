@@ -1,17 +1,11 @@
 #include "worker/engine/ops/cuda/cuda_ops.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <limits>
-#include <map>
-#include <memory>
-#include <string>
 #include <unordered_map>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status/status_macros.h"
@@ -19,7 +13,6 @@
 #include "worker/engine/ops/cuda/device_scratch.h"
 #include "worker/engine/ops/cuda/error_latch.h"
 #include "worker/engine/ops/cuda/kernels.h"
-#include "worker/engine/ops/cuda/matmul.h"
 #include "worker/engine/ops/cuda/plan/launch_plan.h"
 #include "worker/engine/ops/cuda/plan/product_plan.h"
 #include "worker/engine/ops/cuda/recorder.h"

@@ -4,13 +4,10 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <tuple>
-#include <utility>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/ops/cuda/cudnn_api.h"

@@ -2,13 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <utility>
-#include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 
 namespace atl::engine::cuda {

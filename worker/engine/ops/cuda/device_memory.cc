@@ -1,12 +1,8 @@
 #include "worker/engine/ops/cuda/device_memory.h"
 
-#include <cstddef>
-
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/ops/cuda/error_latch.h"
-#include "worker/engine/ops/cuda/plan/block_cache.h"
 
 namespace atl::engine::cuda {
 

@@ -2,9 +2,7 @@
 
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 
 namespace atl::engine::cuda {
 

@@ -1,9 +1,5 @@
 #include "worker/engine/ops/cuda/recorder.h"
 
-#include <cstdint>
-#include <string>
-
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 

@@ -2,10 +2,8 @@
 
 #include <atomic>
 #include <cstddef>
-#include <memory>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/ops/cuda/error_latch.h"
 

@@ -20,7 +20,6 @@
 
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"

@@ -1,7 +1,6 @@
 #include "worker/engine/parallel/layout/reshard_plan.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace atl::engine {
 namespace {

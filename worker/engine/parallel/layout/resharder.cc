@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
-#include <vector>
 
 #include "base/status/status_macros.h"
 #include "worker/engine/parallel/layout/rank_groups.h"

@@ -1,7 +1,6 @@
 #include "worker/engine/parallel/zero/shard_optimizer.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/status/status_macros.h"
 #include "worker/engine/optimizer/update_rule.h"

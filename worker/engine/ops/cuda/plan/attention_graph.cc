@@ -1,10 +1,8 @@
 #include "worker/engine/ops/cuda/plan/attention_graph.h"
 
 #include <cmath>
-#include <cstdint>
 #include <limits>
 #include <utility>
-#include <vector>
 
 namespace atl::engine::cuda {
 namespace {

@@ -1,8 +1,6 @@
 #include "worker/engine/ops/cuda/plan/block_cache.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <vector>
 
 namespace atl::engine::cuda {
 

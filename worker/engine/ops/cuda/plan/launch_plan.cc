@@ -1,7 +1,6 @@
 #include "worker/engine/ops/cuda/plan/launch_plan.h"
 
 #include <algorithm>
-#include <cstdint>
 
 namespace atl::engine::cuda {
 namespace {

@@ -1,7 +1,5 @@
 #include "worker/engine/ops/cuda/plan/product_plan.h"
 
-#include <cstdint>
-
 namespace atl::engine::cuda {
 
 ProductPlan PlanProduct(ProductKind kind, int64_t m, int64_t n, int64_t k) {

@@ -1,7 +1,5 @@
 #include "worker/engine/ops/cuda/plan/replay_policy.h"
 
-#include <cstdint>
-
 namespace atl::engine::cuda {
 
 ReplayAction ReplayPolicy::Next(int64_t key, int64_t memory_changes) {
