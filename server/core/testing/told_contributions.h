@@ -21,11 +21,11 @@ class ToldContributions {
     for (const auto& refused : report.refused()) Forget(refused.key());
     for (const v1::StoredContribution& stored : report.stored()) {
       told_[ContributionKey::FromProto(stored.info().key())] +=
-          stored.DebugString();
+          stored.SerializeAsString();
     }
     for (const v1::RefusedContribution& refused : report.refused()) {
       told_[ContributionKey::FromProto(refused.key())] +=
-          refused.DebugString();
+          refused.SerializeAsString();
     }
   }
 
