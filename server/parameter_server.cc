@@ -555,9 +555,12 @@ absl::Status ParameterServer::ReportOnce() {
   if (environment_.health) *request.mutable_health() = environment_.health();
   Shards shards;
   bool has_plan;
+  bool takes_changes;
   {
     MutexLock lock(&mutex_);
     has_plan = plan_revision_ > 0;
+    takes_changes =
+        (coordinator_features_.value_or(0) & kReportsOfChanges) != 0;
     request.set_server_id(options_.server_id);
     request.set_incarnation(incarnation());
     request.set_report_seq(++report_seq_);
@@ -571,18 +574,33 @@ absl::Status ParameterServer::ReportOnce() {
     }
   }
   for (const auto& shard : shards) {
-    v1::ShardReport report = shard->Report();
     // Only a plan tells which run of this run_id it is. Until then the report
     // could pass for that of a run that was created again.
-    if (!has_plan && !IsKnownRun(report.run_uid())) continue;
-    *request.add_shards() = std::move(report);
+    if (!has_plan && !IsKnownRun(shard->run_uid())) continue;
+    v1::ShardReport report =
+        shard->Report(request.report_seq(), takes_changes);
+    // A coordinator that has become an older program does not read the latter.
+    (report.base_report_seq() == 0 ? *request.add_shards()
+                                   : *request.add_changes()) =
+        std::move(report);
   }
-  ASSIGN_OR_RETURN(const v1::ReportShardsResponse answer,
-                   environment_.coordinator.ReportShards(std::move(request)));
+  const absl::StatusOr<v1::ReportShardsResponse> answered =
+      environment_.coordinator.ReportShards(std::move(request));
+  if (!answered.ok()) {
+    for (const auto& shard : shards) shard->ReportWhole();
+    return answered.status();
+  }
+  const v1::ReportShardsResponse& answer = *answered;
+  const std::set<std::string> wholes(answer.whole_report_run_ids().begin(),
+                                     answer.whole_report_run_ids().end());
+  for (const auto& shard : shards) {
+    if (wholes.contains(shard->store().run().run_id())) shard->ReportWhole();
+  }
   const absl::Duration lease = FromProto(answer.lease_duration());
   MutexLock lock(&mutex_);
   if (lease > absl::ZeroDuration()) lease_ = lease;
   NoteFeatures(answer.coordinator_features());
+  if (!wholes.empty()) ++change_count_;  // They are sent at once.
   if (plan_is_current_) access_.NoteAnswer(answer.plan_revision(), lease_);
   return absl::OkStatus();
 }

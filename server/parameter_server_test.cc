@@ -11,6 +11,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/features/features.h"
 #include "base/io/files.h"
 #include "gtest/gtest.h"
 #include "server/service/testing/test_cluster.h"
@@ -457,6 +458,52 @@ TEST(ParameterServerTest, AnImportBecomesVersion0OnAllShards) {
   cluster.CutPower(0);
   ASSERT_OK(cluster.Start(0));
   ASSERT_OK(cluster.Round(1, 2));
+}
+
+TEST(ParameterServerTest, ACoordinatorThatTakesReportsOfChangesGetsThem) {
+  TestCluster cluster(SmallRun(), 1);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  coordinator::FakeServerControlClient& control = cluster.control(0);
+  v1::ReportShardsResponse answer;
+  answer.mutable_lease_duration()->set_nanos(60'000'000);
+  answer.set_coordinator_features(ProgramFeatures());
+  control.SetReportResponse(answer);
+  size_t seen = control.reports().size();
+  // The next report that is whole, or of changes.
+  const auto wait = [&](bool is_whole) {
+    while (control.WaitForReports(seen + 1, TestCluster::kPatience)) {
+      const v1::ReportShardsRequest report = control.reports()[seen++];
+      EXPECT_EQ(report.shards_size() + report.changes_size(), 1);
+      if (report.changes().empty() == is_whole) return report;
+    }
+    ADD_FAILURE() << "no report";
+    return v1::ReportShardsRequest();
+  };
+  const v1::ReportShardsRequest first = wait(/*is_whole=*/false);
+  EXPECT_EQ(first.changes(0).base_report_seq(), first.report_seq() - 1);
+  PushAll(cluster, 0);
+  for (int told_count = 0; told_count < 3;) {
+    const v1::ReportShardsRequest report = wait(/*is_whole=*/false);
+    ASSERT_FALSE(::testing::Test::HasFailure());
+    told_count += report.changes(0).stored_size();
+    ASSERT_LE(told_count, 3);
+  }
+  // The answer to a report is lost.
+  control.FailNext("ReportShards", absl::UnavailableError("lost"));
+  EXPECT_EQ(wait(/*is_whole=*/true).shards(0).stored_size(), 3);
+  wait(/*is_whole=*/false);
+  // The coordinator asks for a whole one.
+  answer.add_whole_report_run_ids(cluster.plan().run_id());
+  control.SetReportResponse(answer);
+  EXPECT_EQ(wait(/*is_whole=*/true).shards(0).stored_size(), 3);
+  answer.clear_whole_report_run_ids();
+  control.SetReportResponse(answer);
+  wait(/*is_whole=*/false);
+  // It has become an older program.
+  answer.set_coordinator_features(0);
+  control.SetReportResponse(answer);
+  EXPECT_EQ(wait(/*is_whole=*/true).shards(0).stored_size(), 3);
 }
 
 v1::ServerPlan EmptyPlan(int64_t revision) {

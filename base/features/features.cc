@@ -106,6 +106,7 @@ constexpr Name kNames[] = {
     {kTensorBuffer, "tensors of class buffer"},
     {kReportingHeartbeat, "heartbeats that report"},
     {kPlansOfChangedRuns, "plans of changed runs"},
+    {kReportsOfChanges, "reports of changes"},
     {kUnknown, "a value or field of the run's spec that is newer than this "
                "program"},
 };
@@ -137,7 +138,7 @@ std::string DescribeBit(uint64_t bit) {
 uint64_t ProgramFeatures() {
   return kBaseFeatures | kRunUid | kLogPosition | kDataExternal | kDataByFile |
          kWeightUnits | kTensorBuffer | kReportingHeartbeat |
-         kPlansOfChangedRuns;
+         kPlansOfChangedRuns | kReportsOfChanges;
 }
 
 uint64_t PeerFeatures(uint64_t sent) {

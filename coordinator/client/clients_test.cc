@@ -30,6 +30,7 @@
 #include "coordinator/client/server_control_client.h"
 #include "coordinator/client/testing/fake_island_control_client.h"
 #include "coordinator/client/testing/fake_server_control_client.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace atl::coordinator {
@@ -174,6 +175,9 @@ class ServerServiceDouble : public v1::ServerService::Service {
     report = *request;
     response->mutable_lease_duration()->set_seconds(9);
     response->set_plan_revision(8);
+    for (const v1::ShardReport& changes : request->changes()) {
+      response->add_whole_report_run_ids(changes.run_id());
+    }
     return grpc::Status::OK;
   }
   grpc::Status WatchServerPlan(
@@ -470,6 +474,23 @@ TEST_F(ClientsTest, AServerRegistersFollowsItsPlanAndReports) {
   EXPECT_EQ(servers_.report.report_seq(), 2);
   EXPECT_EQ(servers_.watched_incarnation, 12);
   EXPECT_EQ(servers_.watched_index, 8);
+}
+
+TEST_F(ClientsTest, TheAnswerToAReportIsThatToAllItsMessages) {
+  v1::RegisterServerRequest request;
+  request.set_server_id("server-0");
+  ASSERT_TRUE(control_->RegisterServer(request).ok());
+  v1::ReportShardsRequest report;
+  for (const char* const run_id : {"a", "b", "c"}) {
+    v1::ShardReport& changes = *report.add_changes();
+    changes.set_run_id(run_id);
+    changes.set_blocked_reason(std::string(900 << 10, 'x'));
+  }
+  const auto answer = control_->ReportShards(report);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_THAT(answer->whole_report_run_ids(),
+              ::testing::UnorderedElementsAre("a", "b", "c"));
+  EXPECT_EQ(answer->lease_duration().seconds(), 9);
 }
 
 TEST_F(ClientsTest, AServerThatRegistersAgainWatchesFromWhatItHasReported) {

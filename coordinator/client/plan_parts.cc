@@ -56,6 +56,7 @@ std::deque<v1::ShardReport> CutShard(v1::ShardReport report,
   v1::ShardReport lists;
   lists.mutable_stored()->Swap(report.mutable_stored());
   lists.mutable_refused()->Swap(report.mutable_refused());
+  lists.mutable_gone()->Swap(report.mutable_gone());
   lists.mutable_statistics()->Swap(report.mutable_statistics());
   size_t bytes = report.ByteSizeLong();
   parts.push_back(std::move(report));
@@ -73,6 +74,7 @@ std::deque<v1::ShardReport> CutShard(v1::ShardReport report,
   using Part = v1::ShardReport;
   deal(*lists.mutable_stored(), [](Part& p) { return p.mutable_stored(); });
   deal(*lists.mutable_refused(), [](Part& p) { return p.mutable_refused(); });
+  deal(*lists.mutable_gone(), [](Part& p) { return p.mutable_gone(); });
   deal(*lists.mutable_statistics(),
        [](Part& p) { return p.mutable_statistics(); });
   Number(parts);
@@ -121,16 +123,28 @@ void MergePlans(v1::ServerPlan skipped, v1::ServerPlan& next) {
 
 std::deque<v1::ReportShardsRequest> CutReport(v1::ReportShardsRequest report,
                                               size_t part_bytes_max) {
-  google::protobuf::RepeatedPtrField<v1::ShardReport> shards;
-  for (v1::ShardReport& shard : *report.mutable_shards()) {
-    for (v1::ShardReport& part : CutShard(std::move(shard), part_bytes_max)) {
-      *shards.Add() = std::move(part);
+  using Shards = google::protobuf::RepeatedPtrField<v1::ShardReport>;
+  const auto cut = [&](Shards& all) {
+    Shards shards;
+    for (v1::ShardReport& shard : all) {
+      for (v1::ShardReport& part : CutShard(std::move(shard), part_bytes_max)) {
+        *shards.Add() = std::move(part);
+      }
     }
-  }
-  report.clear_shards();
+    all.Clear();
+    return shards;
+  };
+  Shards shards = cut(*report.mutable_shards());
+  Shards changes = cut(*report.mutable_changes());
   std::deque<v1::ReportShardsRequest> parts;
-  Deal(shards, part_bytes_max,
-       [&] { return parts.emplace_back(report).mutable_shards(); });
+  if (!shards.empty() || changes.empty()) {
+    Deal(shards, part_bytes_max,
+         [&] { return parts.emplace_back(report).mutable_shards(); });
+  }
+  if (!changes.empty()) {
+    Deal(changes, part_bytes_max,
+         [&] { return parts.emplace_back(report).mutable_changes(); });
+  }
   Number(parts);
   return parts;
 }

@@ -153,6 +153,34 @@ TEST(PlanPartsTest, AReportIsCutBetweenShards) {
   EXPECT_EQ(shard_count, 30);
 }
 
+TEST(PlanPartsTest, ReportsOfChangesHaveMessagesOfTheirOwn) {
+  v1::ReportShardsRequest report;
+  report.set_report_seq(5);
+  v1::ShardReport& changes = *report.add_changes();
+  changes.set_run_id("run");
+  changes.set_base_report_seq(4);
+  ASSERT_EQ(CutReport(report).size(), 1u);
+  EXPECT_EQ(CutReport(report)[0].changes_size(), 1);
+  report.add_shards()->set_run_id("other");
+  auto parts = CutReport(report);
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].shards_size() + parts[1].changes_size(), 2);
+  EXPECT_EQ(parts[0].parts_left(), 1);
+  // One that a message does not take has its keys in all parts.
+  for (int i = 0; i < 1 << 20; ++i) changes.add_gone()->set_seq(1 + i);
+  parts = CutReport(report);
+  int gone_count = 0;
+  for (const v1::ReportShardsRequest& part : parts) {
+    EXPECT_EQ(part.report_seq(), 5);
+    for (const v1::ShardReport& one : part.changes()) {
+      EXPECT_EQ(one.run_id(), "run");
+      gone_count += one.gone_size();
+    }
+  }
+  EXPECT_GT(parts.size(), 4u);
+  EXPECT_EQ(gone_count, 1 << 20);
+}
+
 // A coordinator without support for parts takes each for a whole report.
 TEST(PlanPartsTest, AShardsReportIsCutOnlyIfAMessageDoesNotTakeIt) {
   for (const bool fits : {true, false}) {

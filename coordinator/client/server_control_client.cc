@@ -112,8 +112,10 @@ class GrpcServerControlClient : public ServerControlClient {
     if (report.has_log_seen()) NoteLog(report.log_seen());
     v1::ReportShardsResponse response;
     for (const v1::ReportShardsRequest& part : CutReport(std::move(report))) {
+      const auto asked = response.whole_report_run_ids();
       ASSIGN_OR_RETURN(response, rpc::Call(*Stub(), &Service::Stub::ReportShards,
                                            part, call_options_));
+      response.mutable_whole_report_run_ids()->MergeFrom(asked);
     }
     return response;
   }

@@ -48,7 +48,7 @@ class ServerControlClient {
   // and incarnation.
   //
   // FAILED_PRECONDITION: not registered; RegisterServer. Else as
-  // ServerService.ReportShards.
+  // ServerService.ReportShards. whole_report_run_ids are those of all messages.
   virtual absl::StatusOr<v1::ReportShardsResponse> ReportShards(
       v1::ReportShardsRequest report) = 0;
 };

@@ -273,7 +273,7 @@ absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
 }
 
 absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
-    const v1::ReportShardsRequest& request, absl::Time now) {
+    v1::ReportShardsRequest request, absl::Time now) {
   RETURN_IF_ERROR(CheckPeer(request.log_seen(),
                             {"server", request.server_id(), ""}, now));
   RETURN_IF_ERROR(CheckServer(request.server_id(), request.incarnation(),
@@ -284,44 +284,49 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
     server.info.alive = true;
     TellRuns(request.server_id(), /*restarted=*/false, now);
   }
+  v1::ReportShardsResponse response;
   // An equal report_seq is another part of the same report, or a repeat.
   if (request.report_seq() >= server.report_seq) {
     server.report_seq = request.report_seq();
     // Reports of another run with the same id: handled after the run's own.
     std::vector<v1::ShardReport> others;
-    const auto take = [&](v1::ShardReport report) {
+    const auto take = [&](v1::ShardReport& report) {
       const auto run = runs_.find(report.run_id());
       if (run == runs_.end()) return;
-      run->second
-          ->Step(event::ShardReported{request.server_id(), std::move(report)},
-                 now)
-          .IgnoreError();
+      const absl::StatusOr<RunAnswer> answer = run->second->Step(
+          event::ShardReported{request.server_id(), report,
+                               request.report_seq()},
+          now);
+      if (answer.ok() && answer->wants_whole_report) {
+        response.add_whole_report_run_ids(run->first);
+      }
     };
-    ForgetRuns(request, now);
-    for (const v1::ShardReport& part : request.shards()) {
+    const auto take_part = [&](v1::ShardReport& part) {
       std::optional<v1::ShardReport> report =
-          server.reports.Add(request.report_seq(), part);
+          server.reports.Add(request.report_seq(), std::move(part));
       if (!report.has_value() ||
           deleted_.IsWaiting(request.server_id(), report->run_uid())) {
-        continue;
+        return;
       }
       // Files of before there were uids may be the deleted run's.
       if (report->run_uid().empty() &&
           deleted_.IsIdWaiting(request.server_id(), report->run_id())) {
-        continue;
+        return;
       }
       const auto run = runs_.find(report->run_id());
-      if (run == runs_.end()) continue;
+      if (run == runs_.end()) return;
       if (report->run_uid().empty() ||
           report->run_uid() == run->second->state().run_uid()) {
-        take(*std::move(report));
+        take(*report);
       } else {
         others.push_back(*std::move(report));
       }
-    }
-    for (v1::ShardReport& report : others) take(std::move(report));
+    };
+    ForgetRuns(request, now);
+    for (v1::ShardReport& part : *request.mutable_shards()) take_part(part);
+    for (v1::ShardReport& part : *request.mutable_changes()) take_part(part);
+    for (v1::ShardReport& report : others) take(report);
   }
-  v1::ReportShardsResponse response;
   *response.mutable_lease_duration() = ToProto(options_.server_lease_duration);
   response.set_plan_revision(ServerPlanRevision(request.server_id()));
   response.set_coordinator_features(ProgramFeatures());

@@ -185,10 +185,11 @@ class Coordinator : public ServerDirectory {
   absl::Status CheckServer(const std::string& server_id, int64_t incarnation,
                            const std::string& directory_id = "") const;
   absl::StatusOr<v1::ReportShardsResponse> ReportShards(
-      const v1::ReportShardsRequest& request, absl::Time now);
+      v1::ReportShardsRequest request, absl::Time now);
   // Keeps the health of a report that ReportShards has taken. `clock` is the
   // machine's time.
-  void NoteHealth(const v1::ReportShardsRequest& request, absl::Time clock);
+  void NoteHealth(const std::string& server_id, const v1::ServerHealth& health,
+                  absl::Time clock);
 
   // Errors: as RunService.ReplaceServer.
   absl::StatusOr<v1::ReplaceServerResponse> ReplaceServer(

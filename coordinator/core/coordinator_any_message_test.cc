@@ -104,7 +104,17 @@ class CoordinatorAnyMessageTest : public testing::Test {
     const v1::ServerPlan plan = core_->ServerPlan(request.server_id());
     request.set_plan_revision(plan.revision());
     for (const v1::ServerRunPlan& run : plan.runs()) {
-      v1::ShardReport& report = *request.add_shards();
+      const bool is_whole = any_.Pick(3) == 0;
+      v1::ShardReport& report =
+          is_whole ? *request.add_shards() : *request.add_changes();
+      if (!is_whole) {
+        // The report before may be another server's.
+        report.set_base_report_seq(report_seq_ - 1 -
+                                   static_cast<int64_t>(any_.Pick(3)));
+        for (const v1::ContributionInfo& info : pushed_[run.run_id()]) {
+          if (any_.Pick(4) == 0) *report.add_gone() = info.key();
+        }
+      }
       report.set_run_id(run.run_id());
       report.set_run_uid(run.run_uid());
       report.set_run_epoch(1);

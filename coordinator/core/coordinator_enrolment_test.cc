@@ -318,14 +318,14 @@ TEST_F(CoordinatorEnrolmentTest, AnOperatorSeesServersAndGates) {
   report.mutable_health()->set_disk_free_bytes(7);
   const absl::Time clock = now_ + absl::Hours(1);
   *report.mutable_health()->mutable_time() = ToProto(clock - absl::Minutes(2));
-  core_->NoteHealth(report, clock);
+  core_->NoteHealth(report.server_id(), report.health(), clock);
   cluster = core_->DescribeCluster(now_ + absl::Seconds(30));
   EXPECT_EQ(cluster.servers(0).health().disk_free_bytes(), 7);
   EXPECT_EQ(FromProto(cluster.servers(0).clock_ahead_duration()),
             -absl::Minutes(2));
   EXPECT_EQ(cluster.gates_size(), 0);  // It was silent for 30 s.
   report.set_server_id("unknown");
-  core_->NoteHealth(report, clock);
+  core_->NoteHealth(report.server_id(), report.health(), clock);
   EXPECT_EQ(core_->DescribeCluster(now_).servers_size(), 1);
 }
 

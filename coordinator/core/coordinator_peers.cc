@@ -389,12 +389,13 @@ absl::Status Coordinator::CheckServer(const std::string& server_id,
   return absl::OkStatus();
 }
 
-void Coordinator::NoteHealth(const v1::ReportShardsRequest& request,
+void Coordinator::NoteHealth(const std::string& server_id,
+                             const v1::ServerHealth& health,
                              absl::Time clock) {
-  const auto server = servers_.find(request.server_id());
-  if (server == servers_.end() || !request.has_health()) return;
-  server->second.health = request.health();
-  server->second.clock_ahead = FromProto(request.health().time()) - clock;
+  const auto server = servers_.find(server_id);
+  if (server == servers_.end()) return;
+  server->second.health = health;
+  server->second.clock_ahead = FromProto(health.time()) - clock;
 }
 
 v1::GetClusterResponse Coordinator::DescribeCluster(absl::Time now) const {

@@ -621,6 +621,48 @@ TEST(ServerIdentityTest, AnOlderCopyWithTheSameIncarnationIsHeard) {
   EXPECT_EQ(life.Run().fault().code(), "SHARD_BEHIND");
 }
 
+TEST(ServerReportsTest, TheAnswerNamesRunsThatNeedWholeReports) {
+  Disk disk;
+  Life life(disk);
+  life.StartRun();
+  v1::ReportShardsRequest request;
+  request.set_server_id("server-0");
+  request.set_incarnation(1);
+  request.set_report_seq(10);
+  v1::ShardReport& report = *request.add_changes();
+  report.set_run_id("run");
+  report.set_run_uid("uid");
+  report.set_run_epoch(1);
+  report.set_initialized(true);
+  report.set_base_report_seq(9);
+  const auto report_now = [&] {
+    const auto answer = life.core().ReportShards(request, life.Now());
+    life.Sync();
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    EXPECT_NE(answer->coordinator_features() & kReportsOfChanges, 0u);
+    return answer->whole_report_run_ids_size();
+  };
+  report.set_blocked_reason("changed");
+  EXPECT_EQ(report_now(), 1);
+  EXPECT_EQ(life.Machine().observed().shards[0].report.blocked_reason(), "");
+  report.set_base_report_seq(0);
+  request.set_report_seq(11);
+  EXPECT_EQ(report_now(), 0);
+  EXPECT_EQ(report_now(), 0) << "a repeat";
+  report.set_base_report_seq(11);
+  report.set_blocked_reason("again");
+  request.set_report_seq(12);
+  EXPECT_EQ(report_now(), 0);
+  EXPECT_EQ(report_now(), 0) << "a repeat";
+  EXPECT_EQ(life.Machine().observed().shards[0].report.blocked_reason(),
+            "again");
+  // What it has sent before it registers again may be lost.
+  ASSERT_TRUE(life.Register(Life::Server(0)).ok());
+  report.set_base_report_seq(12);
+  request.set_report_seq(13);
+  EXPECT_EQ(report_now(), 1);
+}
+
 TEST(ServerIdentityTest, AnotherDirectoryIsTakenIfNoRunNeedsTheOldOne) {
   Disk disk;
   Life life(disk);

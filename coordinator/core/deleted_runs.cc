@@ -121,11 +121,11 @@ std::vector<std::string> DeletedRuns::TakeReport(
   }
   if (server.part_count < 0) return let_go;
   ++server.part_count;
-  for (const v1::ShardReport& shard : request.shards()) {
+  const auto take = [&](const v1::ShardReport& shard) {
     if (IsWaiting(request.server_id(), shard.run_uid())) {
       server.named_uids.insert(shard.run_uid());
     }
-    if (!shard.run_uid().empty()) continue;
+    if (!shard.run_uid().empty()) return;
     // Files of before there were uids: of any of the runs.
     for (const auto& [number, revision] : server.waiting) {
       const storage::v1::RunDeleted& deleted = runs_.at(number);
@@ -133,7 +133,9 @@ std::vector<std::string> DeletedRuns::TakeReport(
         server.named_uids.insert(deleted.run_uid());
       }
     }
-  }
+  };
+  for (const v1::ShardReport& shard : request.shards()) take(shard);
+  for (const v1::ShardReport& shard : request.changes()) take(shard);
   if (request.parts_left() > 0) return let_go;
   for (const auto& [number, revision] : server.waiting) {
     if (revision == 0 || request.plan_revision() < revision) continue;

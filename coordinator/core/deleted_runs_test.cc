@@ -78,6 +78,15 @@ TEST_F(DeletedRunsTest, TellsOnlyTheServersThatHaveFiles) {
   EXPECT_FALSE(runs_.IsIdWaiting("a", "one"));
 }
 
+TEST_F(DeletedRunsTest, AReportOfChangesNamesItsRunToo) {
+  Delete("one", "u1", {"a"});
+  runs_.NotePlans(5);
+  v1::ReportShardsRequest report = Report("a", 1, 5, {});
+  report.add_changes()->set_run_uid("u1");
+  EXPECT_THAT(runs_.TakeReport(report), IsEmpty());
+  EXPECT_THAT(runs_.TakeReport(Report("a", 2, 5, {})), ElementsAre("u1"));
+}
+
 TEST_F(DeletedRunsTest, KeepsNothingOfARunThatNoServerHas) {
   Delete("one", "u1", {});
   EXPECT_EQ(runs_.Find("one", ""), nullptr);

@@ -11,7 +11,7 @@ void ReportJoiner::Forget() {
 }
 
 std::optional<v1::ShardReport> ReportJoiner::Add(int64_t report_seq,
-                                                 const v1::ShardReport& part) {
+                                                 v1::ShardReport part) {
   if (part.part() == 0) {
     Forget();
     if (part.parts_left() <= 0) return part;
@@ -29,10 +29,21 @@ std::optional<v1::ShardReport> ReportJoiner::Add(int64_t report_seq,
   report_seq_ = report_seq;
   ++part_count_;
   byte_count_ += bytes;
+  const bool is_last = part.parts_left() <= 0;
+  // Entries move; MergeFrom would copy them.
+  const auto move = [](auto& from, auto& to) {
+    if (to.empty()) return to.Swap(&from);
+    for (auto& entry : from) *to.Add() = std::move(entry);
+    from.Clear();
+  };
+  move(*part.mutable_stored(), *report_.mutable_stored());
+  move(*part.mutable_refused(), *report_.mutable_refused());
+  move(*part.mutable_gone(), *report_.mutable_gone());
+  move(*part.mutable_statistics(), *report_.mutable_statistics());
   report_.MergeFrom(part);
   report_.clear_part();
   report_.clear_parts_left();
-  if (part.parts_left() > 0) return std::nullopt;
+  if (!is_last) return std::nullopt;
   part_count_ = 0;
   byte_count_ = 0;
   return std::exchange(report_, v1::ShardReport());

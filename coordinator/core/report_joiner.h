@@ -21,8 +21,7 @@ class ReportJoiner {
   // Returns the report if `part` completes it, and then keeps nothing. Returns
   // nullopt if parts are missing. Drops the incomplete report if `part` does
   // not follow or exceeds the limit; the server's next report repeats it.
-  std::optional<v1::ShardReport> Add(int64_t report_seq,
-                                     const v1::ShardReport& part);
+  std::optional<v1::ShardReport> Add(int64_t report_seq, v1::ShardReport part);
 
   // Memory of the incomplete report, in bytes.
   size_t MemoryBytes() const { return report_.SpaceUsedLong(); }

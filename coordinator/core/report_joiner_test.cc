@@ -47,6 +47,23 @@ TEST(ReportJoinerTest, PartsMakeTheReport) {
   }
 }
 
+TEST(ReportJoinerTest, PartsOfAReportOfChangesMakeIt) {
+  ReportJoiner joiner;
+  v1::ShardReport first = Part(0, 1, 0, 2);
+  first.set_base_report_seq(6);
+  first.add_gone()->set_seq(7);
+  v1::ShardReport last = Part(1, 0, 2, 3);
+  last.add_gone()->set_seq(8);
+  EXPECT_FALSE(joiner.Add(7, first).has_value());
+  const std::optional<v1::ShardReport> report = joiner.Add(7, last);
+  ASSERT_TRUE(report.has_value());
+  EXPECT_EQ(report->base_report_seq(), 6);
+  EXPECT_EQ(report->stored_size(), 3);
+  ASSERT_EQ(report->gone_size(), 2);
+  EXPECT_EQ(report->gone(0).seq(), 7);
+  EXPECT_EQ(report->gone(1).seq(), 8);
+}
+
 TEST(ReportJoinerTest, PartsThatDoNotFollowMakeNothing) {
   v1::ShardReport other_run = Part(1, 0, 4, 6);
   other_run.set_run_id("other");

@@ -130,10 +130,12 @@ struct MirrorEnded {
 // --- Servers -----------------------------------------------------------------
 
 // A shard's report. Ignored unless `server_id` owns the shard. The caller has
-// checked that the report comes from the server's newest incarnation.
+// checked that the report comes from the server's newest incarnation. It is moved
+// from.
 struct ShardReported {
   std::string server_id;
-  v1::ShardReport report;
+  v1::ShardReport& report;
+  int64_t report_seq = 0;  // ReportShardsRequest.report_seq.
 };
 // A server registered, returned or went away. If `restarted`, the earlier
 // reports of its shards are void.
@@ -173,6 +175,8 @@ struct RunAnswer {
   v1::JoinResponse joined;                // Answers Join.
   v1::ExportCheckpointResponse exported;  // Answers Export.
   v1::RestoreRunResponse restored;        // Answers Restore, without the run.
+  // Answers ShardReported: this report of changes is not taken.
+  bool wants_whole_report = false;
 };
 
 }  // namespace atl::coordinator

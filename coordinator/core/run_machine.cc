@@ -692,28 +692,33 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
   }
   v1::ShardReport other;
   if (is_other) other = OtherRunReport(reported.report, state_);
-  const v1::ShardReport& report = is_other ? other : reported.report;
-  if (report.run_epoch() != state_.run_epoch()) return absl::OkStatus();
-  // A refusal changes what other shards may expect in the SEAL.
-  if (!shard.reported ||
-      shard.report.persisted_commit_seq() != report.persisted_commit_seq() ||
-      shard.report.refused_size() != report.refused_size()) {
-    plan_change_.servers = true;
+  v1::ShardReport& report = is_other ? other : reported.report;
+  if (!is_other && report.base_report_seq() != 0 &&
+      reported.report_seq == shard.report_seq) {
+    return absl::OkStatus();  // A repeat.
   }
-  // An ended run's plan names its leftover contributions in parts.
-  if (state_.ended() &&
-      shard.report.stored_size() != report.stored_size()) {
-    plan_change_.servers = true;
+  if (report.run_epoch() != state_.run_epoch() || !CanTake(shard, report)) {
+    answer.wants_whole_report = report.base_report_seq() != 0;
+    return absl::OkStatus();
   }
+  const bool was_reported = shard.reported;
   const bool had_let_go = HasLetGo(shard);
-  TakeReport(state_, number, report, observed_);
-  if (state_.ended() && HasLetGo(shard) != had_let_go) {
+  const int64_t persisted = shard.report.persisted_commit_seq();
+  const ReportDifference difference =
+      TakeReport(state_, number, is_other ? 0 : reported.report_seq, report,
+                 observed_);
+  // A refusal changes what other shards may expect in the SEAL. An ended run's
+  // plan names its leftover contributions in parts.
+  if (!was_reported || shard.report.persisted_commit_seq() != persisted ||
+      difference.refusals ||
+      (state_.ended() &&
+       (difference.contributions || HasLetGo(shard) != had_let_go))) {
     plan_change_.servers = true;
   }
   // A report may hold any number.
-  shard.acknowledged_commit_seq =
-      std::max(shard.acknowledged_commit_seq,
-               std::min(report.persisted_commit_seq(), state_.commit_seq()));
+  shard.acknowledged_commit_seq = std::max(
+      shard.acknowledged_commit_seq,
+      std::min(shard.report.persisted_commit_seq(), state_.commit_seq()));
   mirror_due_ |= FindMirrorDue() != nullptr;
   Advance();
   return absl::OkStatus();
@@ -725,6 +730,8 @@ absl::Status RunMachine::Take(const event::ServerChanged& changed,
     if (state_.server_ids()[shard] != changed.server_id) continue;
     plan_change_.servers = true;
     plan_change_.shared = true;
+    // It has registered, or was away: what it has sent may be lost.
+    observed_.shards[shard].report_seq = 0;
     if (!changed.restarted) continue;
     ForgetReport(state_, static_cast<int32_t>(shard), observed_);
   }

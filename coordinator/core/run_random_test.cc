@@ -31,6 +31,8 @@ class RandomRun {
     run_.merge_norm_squared_max = 0x1p130;
     run_.share_of_token = 0;
     run_.features = ProgramFeatures();
+    run_.sends_whole = [this] { return Pick(8) == 0; };
+    run_.loses_answer = [this] { return Pick(12) == 0; };
     run_.StartServers();
     for (int i = 0; i < kIslands; ++i) {
       run_.Join(IslandId(i), i % 2 == 0 ? "token" : "").IgnoreError();
@@ -50,6 +52,7 @@ class RandomRun {
   // From here on nothing fails, so the run must end.
   void Finish() {
     run_.finite = true;
+    run_.loses_answer = nullptr;
     run_.push_norm_squared = 2;
     run_.stalled = false;
     for (int32_t s = 0; s < run_.shard_count(); ++s) run_.SetFault(s, "");
@@ -109,6 +112,8 @@ class RandomRun {
           << "cut " << cut;
     }
   }
+  int changes_count() const { return run_.changes_count(); }
+  int refused_changes_count() const { return run_.refused_changes_count(); }
   int lost_count() const { return lost_count_; }
   int restored_count() const { return restored_count_; }
 
@@ -325,6 +330,8 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
   std::random_device device;
   int lost_count = 0;
   int restored_count = 0;
+  int changes_count = 0;
+  int refused_changes_count = 0;
   int streaming_count = 0;
   bool is_async = false;
   for (int trial = 0; trial < 60; ++trial) {
@@ -366,12 +373,16 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
     run.Finish();
     lost_count += run.lost_count();
     restored_count += run.restored_count();
+    changes_count += run.changes_count();
+    refused_changes_count += run.refused_changes_count();
     if (testing::Test::HasFailure()) return;
     run.CheckSnapshots();
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GT(lost_count, 10) << "too few losses to prove anything";
   EXPECT_GT(restored_count, 10) << "too few restores to prove anything";
+  EXPECT_GT(changes_count, 1000) << "too few to prove anything";
+  EXPECT_GT(refused_changes_count, 100) << "too few to prove anything";
   EXPECT_EQ(streaming_count == 0, is_async);
 }
 

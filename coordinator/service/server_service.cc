@@ -1,3 +1,5 @@
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -59,8 +61,17 @@ class ServerServiceImpl : public v1::ServerService::CallbackService {
     return Answer<v1::ReportShardsResponse>(
         loop_, context, request, response,
         [=](Coordinator& coordinator, absl::Time now) {
-          auto reported = coordinator.ReportShards(*request, now);
-          if (reported.ok()) coordinator.NoteHealth(*request, absl::Now());
+          // A report may have 10,000 entries. It belongs to this call, and
+          // nothing reads it later.
+          v1::ReportShardsRequest report;
+          report.Swap(const_cast<v1::ReportShardsRequest*>(request));
+          const std::string server_id = report.server_id();
+          std::optional<v1::ServerHealth> health;
+          if (report.has_health()) health = report.health();
+          auto reported = coordinator.ReportShards(std::move(report), now);
+          if (reported.ok() && health.has_value()) {
+            coordinator.NoteHealth(server_id, *health, absl::Now());
+          }
           return reported;
         });
   }

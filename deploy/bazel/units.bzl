@@ -656,7 +656,7 @@ UNITS = {
         "slot_timers_test": ":slot_timers",
     },
     "coordinator/core/testing": {
-        "index_oracle": "//base/layout:schedule //base/status //coordinator/core/rounds:contributions //coordinator/core/state:contribution_index //coordinator/core/verdict:verdict_rule //coordinator/core:run_machine",
+        "index_oracle": "//base/layout:schedule //base/status //coordinator/core/rounds:contributions //coordinator/core/rounds:index_updates //coordinator/core/state:contribution_index //coordinator/core/verdict:verdict_rule //coordinator/core:run_machine",
         "run_simulation": "//base/layout:gram //base/layout:schedule //base/status //base/time:proto_time //coordinator/core/outputs:plans //coordinator/core/rounds //coordinator/core/rounds:recalls //coordinator/core/rounds:sit_out //coordinator/core/spec:validate_spec //coordinator/core/verdict:verdict_rule //coordinator/core:run_machine //proto:coordinator_records_proto :index_oracle",
         "run_simulation_fixture": ":run_simulation",
     },
@@ -755,7 +755,7 @@ UNITS = {
         "main": "//base/failpoint //base/flags //base/flags:program_flags //base/host_port //base/io //base/io:own_file //base/io:private_directory //base/io:timed_file_system //base/machine:limits //base/metrics //base/metrics:common_metrics //base/metrics:metrics_listener //base/mirror:open_mirror //base/net:port_watch //base/obs:log //base/obs:program //base/obs:signals //base/rpc/certificates:tls //base/rpc:allocator //base/status //base/time:clock //coordinator/client //coordinator/client:server_control_client //proto:run_service_grpc :advertise :machine_health :parameter_server",
         "mirror_test": "//base/layout //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:mirror_writer //base/mirror:open_mirror //base/object_store:object_url //base/random_id //proto:mirror_manifest_proto //server/mirror:checkpoint_mirror //server/service/testing:test_cluster",
         "parameter_server": "//base/failpoint //base/failpoint:test_point //base/features //base/io //base/layout:ids //base/metrics //base/object_store //base/object_store:retrier //base/obs:log //base/obs:log_pace //base/obs:version //base/rpc:listener //base/rpc:retry //base/status //base/status:refusal //base/sync:mutex //base/time:clock //base/time:proto_time //coordinator/client:server_control_client //proto:plan_proto //proto:run_proto //proto:server_service_proto //server/core:coordinator_fence //server/core:faults //server/directory:deleted_runs //server/directory:server_directory //server/live_merge:receive_budget //server/metrics:server_metrics //server/mirror:checkpoint_mirror //server/service:parameter_service //server/shard //server/store/records:log_record_store //server/store/records:run_records //server/store:shard_names //server/store:version_image :advertise",
-        "parameter_server_test": "//base/io //server/service/testing:test_cluster :parameter_server",
+        "parameter_server_test": "//base/features //base/io //server/service/testing:test_cluster :parameter_server",
         "restore_test": "//base/rpc:call //proto:parameter_service_grpc //server/service/testing:test_cluster @grpc//:grpc++",
         "run_identity_test": "//base/rpc:call //base/status:refusal //proto:parameter_service_grpc //server/service/testing:test_cluster :parameter_server @grpc//:grpc++",
     },
@@ -789,7 +789,7 @@ UNITS = {
     },
     "server/core": {
         "admission_test": "//server/core/testing:shard_machine_fixture :shard_machine",
-        "any_message_test": "//base/testing:mutator //proto:parameter_service_proto //proto:plan_proto :shard_machine",
+        "any_message_test": "//base/testing:mutator //proto:parameter_service_proto //proto:plan_proto //server/core/testing:told_contributions :shard_machine",
         "blocked_reasons": "//base/status //proto:plan_proto :shard_machine",
         "blocked_reasons_test": ":blocked_reasons",
         "budget_book": "",
@@ -830,6 +830,7 @@ UNITS = {
     },
     "server/core/testing": {
         "shard_machine_fixture": "//server/core:shard_machine",
+        "told_contributions": "//proto:server_service_proto //server/core:contribution_key",
     },
     "server/directory": {
         "deleted_runs": "//base/io //base/obs:log //base/status //server/store:shard_files",

@@ -12,6 +12,7 @@
 #include "base/testing/mutator.h"
 #include "gtest/gtest.h"
 #include "server/core/shard_machine.h"
+#include "server/core/testing/told_contributions.h"
 
 namespace atl::server {
 namespace {
@@ -39,6 +40,7 @@ class AnyMessageTest : public testing::Test {
     recovered.versions = {0, 0};
     recovered.version0_digests.resize(2);
     machine_.emplace(shape, std::move(recovered));
+    told_ = {};
     plan_ = v1::ServerRunPlan();
     plan_.set_run_id("run");
     plan_.set_run_epoch(1);
@@ -77,8 +79,32 @@ class AnyMessageTest : public testing::Test {
     return info;
   }
 
+  // Reports as a server does; sometimes a report is lost, or the coordinator is
+  // an older program. Whole reports and reports of changes say the same.
+  void Report() {
+    if (any_.Pick(4) == 0) return;  // More changes come together.
+    const v1::ShardReport report =
+        machine_->Report(++report_seq_, any_.Pick(8) != 0);
+    if (report.base_report_seq() > 0) {
+      ASSERT_EQ(report.base_report_seq(), report_seq_ - 1);
+      ++changes_count_;
+    }
+    told_.Take(report);
+    ToldContributions whole;
+    whole.Take(machine_->Report());
+    ASSERT_TRUE(told_ == whole) << report.ShortDebugString();
+    if (any_.Pick(8) != 0) return;
+    told_ = {};
+    machine_->ReportWhole();
+    ASSERT_EQ(machine_->Report(++report_seq_, true).base_report_seq(), 0);
+    machine_->ReportWhole();
+  }
+
   const uint64_t seed_;
   Mutator any_;
+  ToldContributions told_;
+  int64_t report_seq_ = 0;
+  int changes_count_ = 0;
   std::optional<ShardMachine> machine_;
   v1::ServerRunPlan plan_;
 };
@@ -108,7 +134,8 @@ TEST_F(AnyMessageTest, WhateverHeaderIsAdmittedIsOfThisRun) {
       machine_->OnBound(info);
       if (any_.Pick(2) == 0) machine_->OnStored(info, 1.0);
       machine_->NextActions();
-      machine_->Report();
+      Report();
+      if (HasFatalFailure()) return;
       v1::ImportHeader import;
       import.set_run_id("run");
       any_.Change(import);
@@ -116,6 +143,7 @@ TEST_F(AnyMessageTest, WhateverHeaderIsAdmittedIsOfThisRun) {
     }
   }
   EXPECT_GT(admitted_count, 1000);
+  EXPECT_GT(changes_count_, 500);
 }
 
 TEST_F(AnyMessageTest, NoPlanEndsTheServer) {
@@ -126,6 +154,9 @@ TEST_F(AnyMessageTest, NoPlanEndsTheServer) {
         const auto f = static_cast<int32_t>(any_.Pick(2));
         machine_->OnBound(Info(f, slot));
         machine_->OnStored(Info(f, slot), 1.0, any_.Pick(3));
+        const auto key = ContributionKey::FromProto(Info(f, slot).key());
+        if (any_.Pick(8) == 0) machine_->OnLost(key, "a test");
+        if (any_.Pick(8) == 0) machine_->OnRefused(Info(f, slot), "a test");
       }
       v1::ServerRunPlan plan = plan_;
       v1::Seal& seal = *plan.add_seals();
@@ -161,9 +192,11 @@ TEST_F(AnyMessageTest, NoPlanEndsTheServer) {
           machine_->OnPersisted(action.commit.commit_seq());
         }
       }
-      machine_->Report();
+      Report();
+      if (HasFatalFailure()) return;
     }
   }
+  EXPECT_GT(changes_count_, 5000);
 }
 
 }  // namespace

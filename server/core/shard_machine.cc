@@ -171,11 +171,13 @@ void ShardMachine::OnStored(const v1::ContributionInfo& info,
   partial_.erase(key);
   lost_.erase(key);
   stored_[key] = {info, norm_squared};
+  NoteChanged(key);
 }
 
 void ShardMachine::OnLost(const ContributionKey& key, absl::string_view why) {
   stored_.erase(key);
   lost_[key] = std::string(why);
+  NoteChanged(key);
 }
 
 void ShardMachine::OnRefused(const v1::ContributionInfo& info,
@@ -184,6 +186,7 @@ void ShardMachine::OnRefused(const v1::ContributionInfo& info,
   partial_.erase(key);
   stored_.erase(key);
   refused_[key] = {std::string(reason), info.anchor_version()};
+  NoteChanged(key);
   const std::optional<LiveSet>& set = fragments_[key.fragment].live_merge;
   if (set &&
       std::find(set->keys.begin(), set->keys.end(), key) != set->keys.end()) {
@@ -307,6 +310,7 @@ std::string ShardMachine::fault() const {
 }
 
 void ShardMachine::Forget(const ContributionKey& key) {
+  if (IsReported(key)) NoteChanged(key);
   stored_.erase(key);
   partial_.erase(key);
   refused_.erase(key);
@@ -417,7 +421,9 @@ void ShardMachine::NameApplies(std::vector<ShardAction>* actions) {
     fragment.version = commit->version();
     applied_commit_seq_ = commit->commit_seq();
     for (const v1::ContributionOutcome& outcome : commit->outcomes()) {
-      decided_.insert(ContributionKey::FromProto(outcome.key()));
+      const auto key = ContributionKey::FromProto(outcome.key());
+      if (IsReported(key)) NoteChanged(key);
+      decided_.insert(key);
     }
     to_persist_.push_back(*commit);
     ShardAction action{ActionKind::kApply};

@@ -255,8 +255,16 @@ class ShardMachine {
     mirror_.OnMirrored(pin, std::move(parts), std::move(array_names));
   }
 
-  // The report for the coordinator, without byte counters.
+  // The whole report for the coordinator, without byte counters.
   v1::ShardReport Report() const;
+  // The next report, with this report_seq: of changes since the one before,
+  // unless a whole one is due or the coordinator takes no others.
+  v1::ShardReport Report(int64_t report_seq, bool takes_changes);
+  // The coordinator may not have taken the newest report: a whole one is due.
+  void ReportWhole() {
+    base_report_seq_ = 0;
+    changed_.clear();
+  }
 
   // The reason why the coordinator must wait for this shard, as a sentence;
   // empty if it need not wait.
@@ -392,6 +400,13 @@ class ShardMachine {
                            absl::string_view session_sha256) const;
   void Forget(const ContributionKey& key);
   bool AllInitialized() const;
+  // The report without contributions.
+  v1::ShardReport ReportState() const;
+  bool IsReported(const ContributionKey& key) const {
+    return !decided_.count(key) && (stored_.count(key) || refused_.count(key));
+  }
+  // Reports say something else of the contribution from now on.
+  void NoteChanged(const ContributionKey& key);
 
   const ShardShape shape_;
   std::string run_uid_;
@@ -425,6 +440,8 @@ class ShardMachine {
   std::map<ContributionKey, std::string> lost_;
   // Decided by an applied, unpersisted COMMIT: neither reported nor admitted.
   std::set<ContributionKey> decided_;
+  int64_t base_report_seq_ = 0;  // The newest report's; 0: a whole one is due.
+  std::set<ContributionKey> changed_;  // Since that report.
 };
 
 }  // namespace atl::server

@@ -15,6 +15,7 @@ void ShardMachine::DiscardLiveMerge(int32_t f) {
       ++it;
       continue;
     }
+    NoteChanged(it->first);
     partial_[it->first] = std::move(it->second.info);
     it = stored_.erase(it);
   }

@@ -1,14 +1,75 @@
 // A shard's report to the coordinator.
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "server/core/shard_machine.h"
 
 namespace atl::server {
+namespace {
+
+// If more changes wait for a report, it is whole.
+constexpr size_t kChangesMax = 1 << 17;
+
+void AddStored(const StoredFact& fact, v1::ShardReport& report) {
+  v1::StoredContribution& stored = *report.add_stored();
+  *stored.mutable_info() = fact.info;
+  stored.set_norm_squared(fact.norm_squared);
+}
+
+void AddRefused(const ContributionKey& key, const RefusedFact& fact,
+                v1::ShardReport& report) {
+  v1::RefusedContribution& refused = *report.add_refused();
+  *refused.mutable_key() = key.ToProto();
+  refused.set_reason(fact.reason);
+  if (fact.anchor_version.has_value()) {
+    refused.set_anchor_version(*fact.anchor_version);
+  }
+}
+
+}  // namespace
+
+void ShardMachine::NoteChanged(const ContributionKey& key) {
+  if (base_report_seq_ == 0) return;
+  changed_.insert(key);
+  if (changed_.size() > kChangesMax) ReportWhole();
+}
 
 v1::ShardReport ShardMachine::Report() const {
+  v1::ShardReport report = ReportState();
+  for (const auto& [key, fact] : stored_) {
+    if (!decided_.count(key)) AddStored(fact, report);
+  }
+  for (const auto& [key, fact] : refused_) {
+    if (!decided_.count(key)) AddRefused(key, fact, report);
+  }
+  return report;
+}
+
+v1::ShardReport ShardMachine::Report(int64_t report_seq, bool takes_changes) {
+  const bool is_whole = base_report_seq_ == 0 || !takes_changes;
+  v1::ShardReport report = is_whole ? Report() : ReportState();
+  if (!is_whole) {
+    report.set_base_report_seq(base_report_seq_);
+    for (const ContributionKey& key : changed_) {
+      if (!IsReported(key)) {
+        *report.add_gone() = key.ToProto();
+        continue;
+      }
+      const auto stored = stored_.find(key);
+      if (stored != stored_.end()) AddStored(stored->second, report);
+      const auto refused = refused_.find(key);
+      if (refused != refused_.end()) AddRefused(key, refused->second, report);
+    }
+  }
+  base_report_seq_ = report_seq;
+  changed_.clear();
+  return report;
+}
+
+v1::ShardReport ShardMachine::ReportState() const {
   v1::ShardReport report;
   report.set_run_id(shape_.run_id);
   report.set_run_uid(run_uid_);
@@ -28,21 +89,6 @@ v1::ShardReport ShardMachine::Report() const {
     }
   }
   report.set_persisted_commit_seq(persisted_commit_seq_);
-  for (const auto& [key, fact] : stored_) {
-    if (decided_.count(key)) continue;
-    v1::StoredContribution* stored = report.add_stored();
-    *stored->mutable_info() = fact.info;
-    stored->set_norm_squared(fact.norm_squared);
-  }
-  for (const auto& [key, fact] : refused_) {
-    if (decided_.count(key)) continue;
-    v1::RefusedContribution* refused = report.add_refused();
-    *refused->mutable_key() = key.ToProto();
-    refused->set_reason(fact.reason);
-    if (fact.anchor_version.has_value()) {
-      refused->set_anchor_version(*fact.anchor_version);
-    }
-  }
   for (const Fragment& fragment : fragments_) {
     if (!fragment.prepared) continue;
     v1::PreparedRound* prepared = report.add_prepared();

@@ -15,6 +15,50 @@
 namespace atl::server {
 namespace {
 
+TEST_F(ShardMachineTest, AReportOfChangesNamesAContributionOnceEachTime) {
+  BringToRound0();
+  EXPECT_EQ(machine_->Report(1, /*takes_changes=*/true).stored_size(), 2);
+  v1::ShardReport report = machine_->Report(2, true);
+  EXPECT_EQ(report.base_report_seq(), 1);
+  EXPECT_EQ(report.stored_size() + report.refused_size() + report.gone_size(),
+            0);
+  EXPECT_TRUE(report.initialized());
+  machine_->OnStored(Info(2, 0), 3.0);
+  machine_->OnRefused(Info(1, 0), "a value is not finite");
+  report = machine_->Report(3, true);
+  EXPECT_EQ(report.base_report_seq(), 2);
+  ASSERT_EQ(report.stored_size(), 1);
+  EXPECT_EQ(report.stored(0).info().key().slot(), 2);
+  ASSERT_EQ(report.refused_size(), 1);
+  EXPECT_EQ(report.gone_size(), 0);
+  // A commit that is applied, then persisted, ends it once.
+  Seal(0, 0, {0});
+  Commit(1, 0, 1, 200, {0});
+  Plan();
+  machine_->NextActions();
+  machine_->OnPrepared(Prepared(0, 200));
+  machine_->NextActions();
+  report = machine_->Report(4, true);
+  ASSERT_EQ(report.gone_size(), 1);
+  EXPECT_EQ(report.gone(0).slot(), 0);
+  machine_->OnPersisted(1);
+  report = machine_->Report(5, true);
+  EXPECT_EQ(report.persisted_commit_seq(), 1);
+  EXPECT_EQ(report.gone_size(), 0);
+  // A lost one is gone, and comes again.
+  machine_->OnLost(Key(2, 0), "a block is damaged");
+  EXPECT_EQ(machine_->Report(6, true).gone_size(), 1);
+  machine_->OnStored(Info(2, 0), 3.0);
+  EXPECT_EQ(machine_->Report(7, true).stored_size(), 1);
+  // After a report that may not be there, and to an older coordinator.
+  machine_->ReportWhole();
+  report = machine_->Report(8, true);
+  EXPECT_EQ(report.base_report_seq(), 0);
+  EXPECT_EQ(report.stored_size(), 1);
+  EXPECT_EQ(report.refused_size(), 1);
+  EXPECT_EQ(machine_->Report(9, false).base_report_seq(), 0);
+}
+
 TEST_F(ShardMachineTest, DoesNothingBeforeAPlan) {
   EXPECT_EQ(Trace(), "");
   EXPECT_FALSE(machine_->Report().initialized());

@@ -174,17 +174,22 @@ void Shard::Tick() {
   Advance();
 }
 
-v1::ShardReport Shard::Report() const {
+v1::ShardReport Shard::Report(int64_t report_seq, bool takes_changes) {
   v1::ShardReport report;
   {
     MutexLock lock(&mutex_);
-    report = machine_.Report();
+    report = machine_.Report(report_seq, takes_changes);
     const std::string blocked = blocked_reasons_.First();
     if (!blocked.empty()) report.set_blocked_reason(blocked);
   }
   report.set_received_bytes(received_bytes_);
   report.set_sent_bytes(sent_bytes_);
   return report;
+}
+
+void Shard::ReportWhole() {
+  MutexLock lock(&mutex_);
+  machine_.ReportWhole();
 }
 
 bool Shard::has_stopped() const {

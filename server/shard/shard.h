@@ -121,7 +121,9 @@ class Shard : public std::enable_shared_from_this<Shard> {
   bool EndUses();
   // Run.run_uid; empty if it is not known.
   std::string run_uid() const;
-  v1::ShardReport Report() const;
+  // As ShardMachine::Report and ReportWhole.
+  v1::ShardReport Report(int64_t report_seq, bool takes_changes);
+  void ReportWhole();
   // True after a fault, until the server starts again.
   bool has_stopped() const;
   // True while an action fails and is tried again.

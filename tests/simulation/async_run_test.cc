@@ -257,7 +257,7 @@ class World : public coordinator::ServerDirectory {
       DoOnShard(shard, action);
     }
     ASSERT_EQ(shard.machine->fault(), "");
-    const v1::ShardReport report = shard.machine->Report();
+    v1::ShardReport report = shard.machine->Report();
     const std::string text = report.SerializeAsString();
     if (text == shard.reported || Roll(ticks_a_message_) != 0) return;
     shard.reported = text;

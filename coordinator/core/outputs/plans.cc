@@ -101,11 +101,13 @@ void AddDropped(const RunState& state, const ObservedShard& shard,
     // The outcome may be forgotten.
     if (state.outcomes().Contains(key)) add(key, state.outcomes().Find(key));
   };
-  for (const v1::StoredContribution& stored : shard.report.stored()) {
-    add_ended(stored.info().key());
-  }
-  for (const v1::RefusedContribution& refused : shard.report.refused()) {
-    add_ended(refused.key());
+  for (const auto& [reported, is_refused] : shard.ended) {
+    v1::ContributionKey key;
+    key.set_run_epoch(std::get<0>(reported));
+    key.set_fragment(std::get<1>(reported));
+    key.set_slot(std::get<2>(reported));
+    key.set_seq(std::get<3>(reported));
+    add_ended(key);
   }
   const size_t room = kDroppedMax - static_cast<size_t>(plan.dropped_size());
   const auto& newest = state.dropped();

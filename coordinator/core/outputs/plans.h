@@ -38,8 +38,8 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
 // True once a shard has reported that it keeps nothing of an ended run without
 // pins. Until then its plans must tell it about the end and the lost pins.
 inline bool HasLetGo(const ObservedShard& shard) {
-  return shard.reported && shard.report.stored().empty() &&
-         shard.report.refused().empty() && shard.report.held_for_pins() == 0 &&
+  return shard.reported && shard.contribution_count == 0 &&
+         shard.report.held_for_pins() == 0 &&
          shard.report.checkpoints().empty();
 }
 

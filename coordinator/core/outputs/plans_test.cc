@@ -326,14 +326,14 @@ TEST_F(PlansTest, AServerIsToldOfAllThatItStillReportsThoughItHasEnded) {
   std::set<std::string> left;
   for (int64_t seq = 1; seq <= 6; ++seq) Reject(0, seq, "an old one");
   for (int f = 0; f < 100; ++f) {
-    for (int64_t seq = 1; seq <= 7; ++seq) {
+    for (int64_t seq = 1; seq <= 6; ++seq) {
       v1::ContributionKey key = Key(f, 0);
       key.set_seq(seq);
-      *observed_.shards[1].report.add_stored()->mutable_info()->mutable_key() =
-          key;
-      // The last one of each fragment has not ended.
-      if (seq <= 6) left.insert(key.ShortDebugString());
+      observed_.shards[1].ended[ToReportedKey(key)] = false;
+      left.insert(key.ShortDebugString());
     }
+    // One of another epoch is not the plan's business.
+    observed_.shards[1].ended[{7, f, 0, 99}] = false;
   }
   // A shard that reports nothing is told the newest.
   EXPECT_EQ(BuildServerRunPlan(state_, observed_, 0).dropped(255).key().seq(),
@@ -345,19 +345,12 @@ TEST_F(PlansTest, AServerIsToldOfAllThatItStillReportsThoughItHasEnded) {
     const size_t before = left.size();
     for (const v1::ContributionOutcome& outcome : plan.dropped()) {
       left.erase(outcome.key().ShortDebugString());
+      observed_.shards[1].ended.erase(ToReportedKey(outcome.key()));
       EXPECT_EQ(outcome.outcome(), v1::OUTCOME_REJECTED);
     }
     ASSERT_LT(left.size(), before);
-    auto& stored = *observed_.shards[1].report.mutable_stored();
-    for (int i = stored.size() - 1; i >= 0; --i) {
-      const v1::ContributionKey& key = stored[i].info().key();
-      if (key.seq() <= 6 && !left.contains(key.ShortDebugString())) {
-        stored.DeleteSubrange(i, 1);
-      }
-    }
   }
   EXPECT_EQ(part_count, 3);
-  EXPECT_EQ(observed_.shards[1].report.stored_size(), 100);
 }
 
 // First its commit leaves the plan, then its outcome is forgotten.
@@ -366,7 +359,7 @@ TEST_F(PlansTest, WhatWasMergedAndIsStillReportedIsToldAsItEnded) {
   Seal(0);
   const v1::ContributionKey key =
       state_.fragments()[0].sealed.seal().contributions(0).key();
-  *observed_.shards[0].report.add_stored()->mutable_info()->mutable_key() = key;
+  observed_.shards[0].ended[ToReportedKey(key)] = false;
   Commit(0);
   ObservedShard& shard = observed_.shards[0];
   shard.reported = true;
@@ -393,8 +386,7 @@ TEST_F(PlansTest, WhatACommitOfThePlanDecidesIsNotToldAsDropped) {
   Seal(0);
   for (const v1::SealedContribution& sealed :
        state_.fragments()[0].sealed.seal().contributions()) {
-    *observed_.shards[0].report.add_stored()->mutable_info()->mutable_key() =
-        sealed.key();
+    observed_.shards[0].ended[ToReportedKey(sealed.key())] = false;
   }
   Commit(0);
   const v1::ServerRunPlan plan = BuildServerRunPlan(state_, observed_, 0);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "base/layout/run_length.h"
 #include "base/layout/run_timing.h"
 #include "coordinator/core/rounds/contributions.h"
@@ -17,11 +18,10 @@
 namespace atl::coordinator {
 namespace {
 
-auto Order(const v1::ContributionKey& key) {
-  return std::make_tuple(key.run_epoch(), key.fragment(), key.slot(),
-                         key.seq());
-}
+// Limit of ObservedShard::changes_bytes. 10 bytes of a message may take 1 KB.
+constexpr size_t kChangesBytesMax = 16 << 20;
 
+const v1::ContributionKey& KeyOf(const v1::ContributionKey& key) { return key; }
 const v1::ContributionKey& KeyOf(const v1::StoredContribution& stored) {
   return stored.info().key();
 }
@@ -29,11 +29,6 @@ const v1::ContributionKey& KeyOf(const v1::RefusedContribution& refused) {
   return refused.key();
 }
 
-bool IsSame(const v1::StoredContribution& a, const v1::StoredContribution& b) {
-  return IsSameInfo(a.info(), b.info()) &&
-         std::bit_cast<uint64_t>(a.norm_squared()) ==
-             std::bit_cast<uint64_t>(b.norm_squared());
-}
 bool IsSame(const v1::RefusedContribution& a,
             const v1::RefusedContribution& b) {
   return a.reason() == b.reason() &&
@@ -55,15 +50,19 @@ bool IsSame(const v1::RoundStatistics& a, const v1::RoundStatistics& b) {
                     b.grams().end());
 }
 
+template <typename Entry>
+using Sorted = std::vector<const Entry*>;
+template <typename Entry>
+using Span = absl::Span<const Entry* const>;
+
 // The entries in the order of their keys. A server sends them so.
 template <typename Entry>
-std::vector<const Entry*> Sort(
-    const google::protobuf::RepeatedPtrField<Entry>& entries) {
-  std::vector<const Entry*> sorted;
+Sorted<Entry> Sort(const google::protobuf::RepeatedPtrField<Entry>& entries) {
+  Sorted<Entry> sorted;
   sorted.reserve(static_cast<size_t>(entries.size()));
   for (const Entry& entry : entries) sorted.push_back(&entry);
   const auto less = [](const Entry* a, const Entry* b) {
-    return Order(KeyOf(*a)) < Order(KeyOf(*b));
+    return ToReportedKey(KeyOf(*a)) < ToReportedKey(KeyOf(*b));
   };
   if (!std::is_sorted(sorted.begin(), sorted.end(), less)) {
     std::stable_sort(sorted.begin(), sorted.end(), less);
@@ -71,36 +70,27 @@ std::vector<const Entry*> Sort(
   return sorted;
 }
 
-// Calls `change` with each key whose entries differ, and its new entries.
-template <typename Entry, typename Change>
-void Compare(const google::protobuf::RepeatedPtrField<Entry>& before,
-             const google::protobuf::RepeatedPtrField<Entry>& after,
-             const Change& change) {
-  const std::vector<const Entry*> old_entries = Sort(before);
-  const std::vector<const Entry*> new_entries = Sort(after);
-  auto old_at = old_entries.begin();
-  auto new_at = new_entries.begin();
-  while (old_at != old_entries.end() || new_at != new_entries.end()) {
-    const bool takes_new =
-        old_at == old_entries.end() ||
-        (new_at != new_entries.end() &&
-         Order(KeyOf(**new_at)) <= Order(KeyOf(**old_at)));
-    const v1::ContributionKey& key = KeyOf(takes_new ? **new_at : **old_at);
-    const auto find_end = [&key](auto at, const auto& entries) {
-      while (at != entries.end() && Order(KeyOf(**at)) == Order(key)) ++at;
-      return at;
-    };
-    const auto old_end = find_end(old_at, old_entries);
-    const auto new_end = find_end(new_at, new_entries);
-    if (!std::equal(old_at, old_end, new_at, new_end,
-                    [](const Entry* a, const Entry* b) {
-                      return IsSame(*a, *b);
-                    })) {
-      change(key, std::vector<const Entry*>(new_at, new_end));
-    }
-    old_at = old_end;
-    new_at = new_end;
+// Makes `first` the key of the first of `entries`, if that is less.
+template <typename Entry>
+void FindFirst(Span<Entry> entries, const v1::ContributionKey*& first) {
+  if (entries.empty()) return;
+  const v1::ContributionKey& key = KeyOf(*entries.front());
+  if (first == nullptr || ToReportedKey(key) < ToReportedKey(*first)) {
+    first = &key;
   }
+}
+
+// Removes the entries of `key` from the front of `entries`, and returns them.
+template <typename Entry>
+Span<Entry> TakeFirst(const ReportedKey& key, Span<Entry>& entries) {
+  size_t count = 0;
+  while (count < entries.size() &&
+         ToReportedKey(KeyOf(*entries[count])) == key) {
+    ++count;
+  }
+  const Span<Entry> first = entries.first(count);
+  entries.remove_prefix(count);
+  return first;
 }
 
 // Calls `change` with each fragment of which `before` and `after` have different
@@ -156,38 +146,6 @@ void NoteChanged(const RunState& state, const ContributionPlace& place,
   if (!state.ended()) observed.index.changed.push_back(place);
 }
 
-void TakeStored(int32_t shard,
-                const std::vector<const v1::StoredContribution*>& stored,
-                KnownContribution& known) {
-  ShardPart& part = PartOf(shard, known);
-  part.stored_count = static_cast<int32_t>(stored.size());
-  part.norm_squared = 0;
-  part.has_other_info = false;
-  part.info = nullptr;
-  for (const v1::StoredContribution* one : stored) {
-    part.norm_squared += one->norm_squared();
-    if (part.info == nullptr) {
-      part.info = Share(one->info(), known);
-    } else if (!IsSameInfo(*part.info, one->info())) {
-      part.has_other_info = true;
-    }
-  }
-}
-
-void TakeRefused(const std::vector<const v1::RefusedContribution*>& refused,
-                 ShardPart& part) {
-  part.refused = nullptr;
-  if (refused.empty()) return;
-  auto kept =
-      std::make_shared<v1::RefusedContribution>(*refused.back());
-  for (const v1::RefusedContribution* one : refused) {
-    if (!one->has_anchor_version()) continue;
-    kept->set_anchor_version(one->anchor_version());
-    break;
-  }
-  part.refused = std::move(kept);
-}
-
 void DropIfEmpty(const ContributionPlace& place, int32_t shard,
                  Observations& observed) {
   const auto& [fragment, slot, seq] = place;
@@ -199,23 +157,161 @@ void DropIfEmpty(const ContributionPlace& place, int32_t shard,
   if (known->second.parts.empty()) all.erase(known);
 }
 
-// Calls `apply` with the shard's part of the contribution, and judges it again.
-template <typename Apply>
-void ChangePart(const RunState& state, int32_t shard,
-                const v1::ContributionKey& key, bool is_new,
-                Observations& observed, const Apply& apply) {
-  if (!IsKept(state, key)) return;
-  auto& all = observed.index.fragments[key.fragment()].known;
+// Null: the index does not have the contribution, and has no place for it or
+// `adds` is false.
+KnownContribution* FindKnown(const RunState& state,
+                             const v1::ContributionKey& key, bool adds,
+                             ContributionIndex& index) {
+  if (key.run_epoch() != state.run_epoch() || key.fragment() < 0 ||
+      key.fragment() >= index.fragments.size()) {
+    return nullptr;
+  }
+  auto& all = index.fragments[key.fragment()].known;
   auto known = all.find({key.slot(), key.seq()});
   if (known == all.end()) {
-    if (!is_new) return;
+    if (!adds || !IsKept(state, key)) return nullptr;
     known = all.try_emplace({key.slot(), key.seq()}).first;
     known->second.key = key;
   }
-  apply(known->second);
-  DropIfEmpty(ToPlace(key), shard, observed);
-  NoteChanged(state, ToPlace(key), observed);
-  JudgeAgain(state, ToPlace(key), observed);
+  return &known->second;
+}
+
+// Makes the part of `shard` of the entries in its report.
+ShardPart MakePart(int32_t shard, Span<v1::StoredContribution> stored,
+                   Span<v1::RefusedContribution> refused,
+                   const KnownContribution& known) {
+  ShardPart part;
+  part.shard = shard;
+  part.stored_count = static_cast<int32_t>(stored.size());
+  for (const v1::StoredContribution* one : stored) {
+    part.norm_squared += one->norm_squared();
+    if (part.info == nullptr) {
+      part.info = Share(one->info(), known);
+    } else if (!IsSameInfo(*part.info, one->info())) {
+      part.has_other_info = true;
+    }
+  }
+  if (refused.empty()) return part;
+  auto kept = std::make_shared<v1::RefusedContribution>(*refused.back());
+  for (const v1::RefusedContribution* one : refused) {
+    if (!one->has_anchor_version()) continue;
+    kept->set_anchor_version(one->anchor_version());
+    break;
+  }
+  part.refused = std::move(kept);
+  return part;
+}
+
+// True if two reports that make these parts say the same.
+bool IsSame(const ShardPart& a, const ShardPart& b) {
+  return a.stored_count == b.stored_count &&
+         a.has_other_info == b.has_other_info &&
+         std::bit_cast<uint64_t>(a.norm_squared) ==
+             std::bit_cast<uint64_t>(b.norm_squared) &&
+         (a.info == nullptr || IsSameInfo(*a.info, *b.info)) &&
+         (a.refused == nullptr) == (b.refused == nullptr) &&
+         (a.refused == nullptr || IsSame(*a.refused, *b.refused));
+}
+
+// A report says this of a contribution; both empty: nothing.
+void TakeContribution(const RunState& state, int32_t number,
+                      const v1::ContributionKey& key,
+                      Span<v1::StoredContribution> stored,
+                      Span<v1::RefusedContribution> refused,
+                      Observations& observed, ReportDifference& difference) {
+  ObservedShard& shard = observed.shards[number];
+  const bool is_named = !stored.empty() || !refused.empty();
+  bool was_named = false;
+  bool was_refused = false;
+  const auto ended = shard.ended.find(ToReportedKey(key));
+  if (ended != shard.ended.end()) {
+    was_named = true;
+    was_refused = ended->second;
+    shard.ended.erase(ended);
+  }
+  const auto note = [&](bool is_other) {
+    shard.contribution_count += (is_named ? 1 : 0) - (was_named ? 1 : 0);
+    difference.contributions |= is_other || is_named != was_named;
+    difference.refusals |= was_refused == refused.empty();
+  };
+  KnownContribution* known = FindKnown(state, key, is_named, observed.index);
+  if (known == nullptr) {
+    if (is_named) shard.ended[ToReportedKey(key)] = !refused.empty();
+    return note(false);
+  }
+  if (!is_named && known->Find(number) == nullptr) return note(false);
+  ShardPart made = MakePart(number, stored, refused, *known);
+  ShardPart& part = PartOf(number, *known);
+  was_named |= part.is_named();
+  was_refused |= part.refused != nullptr;
+  const bool is_same = IsSame(part, made);
+  note(!is_same);
+  if (is_same) return;
+  made.had = part.had;
+  part = std::move(made);
+  const ContributionPlace place = ToPlace(known->key);
+  DropIfEmpty(place, number, observed);
+  NoteChanged(state, place, observed);
+  JudgeAgain(state, place, observed);
+}
+
+// Ends what the shard has of contributions that its whole report does not name.
+// `named`: in order.
+void TakeMissing(const RunState& state, int32_t number,
+                 const std::vector<ReportedKey>& named, Observations& observed,
+                 ReportDifference& difference) {
+  std::vector<v1::ContributionKey> missing;
+  const auto is_missing = [&named](const ReportedKey& key) {
+    return !std::binary_search(named.begin(), named.end(), key);
+  };
+  for (const FragmentContributions& fragment : observed.index.fragments) {
+    for (const auto& [place, known] : fragment.known) {
+      const ShardPart* const part = known.Find(number);
+      if (part != nullptr && part->is_named() &&
+          is_missing(ToReportedKey(known.key))) {
+        missing.push_back(known.key);
+      }
+    }
+  }
+  for (const v1::ContributionKey& key : missing) {
+    TakeContribution(state, number, key, {}, {}, observed, difference);
+  }
+  ObservedShard& shard = observed.shards[number];
+  shard.contribution_count -= static_cast<int64_t>(
+      std::erase_if(shard.ended, [&](const auto& one) {
+        const bool is_gone = is_missing(one.first);
+        difference.contributions |= is_gone;
+        difference.refusals |= is_gone && one.second;
+        return is_gone;
+      }));
+}
+
+ReportDifference TakeContributions(const RunState& state, int32_t number,
+                                   bool is_whole, const v1::ShardReport& report,
+                                   Observations& observed) {
+  ReportDifference difference;
+  const Sorted<v1::StoredContribution> all_stored = Sort(report.stored());
+  const Sorted<v1::RefusedContribution> all_refused = Sort(report.refused());
+  const Sorted<v1::ContributionKey> all_gone = Sort(report.gone());
+  Span<v1::StoredContribution> stored = all_stored;
+  Span<v1::RefusedContribution> refused = all_refused;
+  Span<v1::ContributionKey> gone = all_gone;
+  std::vector<ReportedKey> named;
+  while (true) {
+    const v1::ContributionKey* key = nullptr;
+    FindFirst(stored, key);
+    FindFirst(refused, key);
+    FindFirst(gone, key);
+    if (key == nullptr) break;
+    const ReportedKey reported = ToReportedKey(*key);
+    TakeFirst(reported, gone);
+    const auto stored_now = TakeFirst(reported, stored);
+    TakeContribution(state, number, *key, stored_now,
+                     TakeFirst(reported, refused), observed, difference);
+    if (is_whole) named.push_back(reported);
+  }
+  if (is_whole) TakeMissing(state, number, named, observed, difference);
+  return difference;
 }
 
 // Judges all contributions to `fragment` again, unless a SEAL is the change, and
@@ -346,18 +442,39 @@ void JudgeAgain(const RunState& state, const ContributionPlace& place,
   }
   all.seen.erase({slot, seq});
   if (known != all.known.end() && !IsKept(state, known->second.key)) {
+    for (const ShardPart& part : known->second.parts) {
+      if (!part.is_named()) continue;
+      observed.shards[part.shard].ended[ToReportedKey(known->second.key)] =
+          part.refused != nullptr;
+    }
     all.known.erase(known);
   }
 }
 
-void TakeReport(const RunState& state, int32_t number,
-                const v1::ShardReport& report, Observations& observed) {
+bool CanTake(const ObservedShard& shard, const v1::ShardReport& report) {
+  return report.base_report_seq() == 0 ||
+         (report.base_report_seq() == shard.report_seq &&
+          shard.changes_bytes <= kChangesBytesMax);
+}
+
+ReportDifference TakeReport(const RunState& state, int32_t number,
+                            int64_t report_seq, v1::ShardReport& report,
+                            Observations& observed) {
   ObservedShard& shard = observed.shards[number];
   const bool was_reported = shard.reported;
   const bool was_heard = IsHeard(shard);
-  const v1::ShardReport before = std::exchange(shard.report, report);
+  const bool is_whole = report.base_report_seq() == 0;
+  v1::ShardReport contributions;
+  contributions.mutable_stored()->Swap(report.mutable_stored());
+  contributions.mutable_refused()->Swap(report.mutable_refused());
+  contributions.mutable_gone()->Swap(report.mutable_gone());
+  const v1::ShardReport before = std::exchange(shard.report, std::move(report));
+  const v1::ShardReport& newest = shard.report;
   shard.reported = true;
-  CompareRounds(before.prepared(), report.prepared(), [&](int32_t fragment) {
+  shard.report_seq = report_seq;
+  shard.changes_bytes =
+      is_whole ? 0 : shard.changes_bytes + contributions.ByteSizeLong();
+  CompareRounds(before.prepared(), newest.prepared(), [&](int32_t fragment) {
     if (fragment < 0 || fragment >= state.fragments().size()) return;
     observed.SetDue(fragment);
     // A shard that has merged the round needs no contribution.
@@ -366,30 +483,19 @@ void TakeReport(const RunState& state, int32_t number,
       NoteChanged(state, ToPlace(sealed.info().key()), observed);
     }
   });
-  CompareRounds(before.statistics(), report.statistics(),
+  CompareRounds(before.statistics(), newest.statistics(),
                 [&](int32_t fragment) { observed.SetDue(fragment); });
-  if (before.persisted_commit_seq() != report.persisted_commit_seq()) {
+  if (before.persisted_commit_seq() != newest.persisted_commit_seq()) {
     for (const FragmentState& fragment : state.fragments()) {
       if (fragment.phase == RoundPhase::kSealed) {
         observed.SetDue(fragment.newest.fragment());
       }
     }
   }
-  Compare(before.stored(), report.stored(),
-          [&](const v1::ContributionKey& key, const auto& stored) {
-            ChangePart(state, number, key, !stored.empty(), observed,
-                       [&](KnownContribution& known) {
-                         TakeStored(number, stored, known);
-                       });
-          });
-  Compare(before.refused(), report.refused(),
-          [&](const v1::ContributionKey& key, const auto& refused) {
-            ChangePart(state, number, key, !refused.empty(), observed,
-                       [&](KnownContribution& known) {
-                         TakeRefused(refused, PartOf(number, known));
-                       });
-          });
+  const ReportDifference difference =
+      TakeContributions(state, number, is_whole, contributions, observed);
   if (!was_reported || was_heard != IsHeard(shard)) ChangeAll(state, observed);
+  return difference;
 }
 
 void ForgetReport(const RunState& state, int32_t number,

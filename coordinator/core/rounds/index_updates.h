@@ -1,6 +1,6 @@
 // Keeps Observations::index and the marks of what must be decided again up to
-// date. Each function costs what has changed: a report is compared with the
-// shard's report before, and only contributions that differ are judged again.
+// date. Each function costs what has changed: a report is compared with what the
+// index has of the shard, and only contributions that differ are judged again.
 //
 // Pure. Thread-compatible.
 
@@ -18,9 +18,22 @@ namespace atl::coordinator {
 // Makes room for the fragments, shards and members of `state`.
 void ResizeObservations(const RunState& state, Observations& observed);
 
-// `report` is the newest one of `shard`. Requires: it is of the run's epoch.
-void TakeReport(const RunState& state, int32_t shard,
-                const v1::ShardReport& report, Observations& observed);
+// How a report differs from the shard's report before.
+struct ReportDifference {
+  bool contributions = false;  // It names others, or has others of them.
+  bool refusals = false;       // It refuses others.
+};
+
+// True unless `report` is one of changes and the shard's newest report is not the
+// one that it changes, or if all reports of changes together would take too much
+// memory.
+bool CanTake(const ObservedShard& shard, const v1::ShardReport& report);
+
+// `report` is the newest one of `shard` and has this report_seq. Moves from it.
+// Requires: it is of the run's epoch; CanTake.
+ReportDifference TakeReport(const RunState& state, int32_t shard,
+                            int64_t report_seq, v1::ShardReport& report,
+                            Observations& observed);
 
 // The server of `shard` has restarted, or the shard has another server: its
 // report no longer counts. Contributions that it has had still do.

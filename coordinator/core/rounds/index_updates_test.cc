@@ -124,6 +124,93 @@ TEST_F(IndexUpdatesTest, AnOutcomeLeavesNothingInTheIndex) {
   }
 }
 
+// A report of changes of shard 0 that names `info` as stored.
+v1::ShardReport Changes(int64_t base_report_seq,
+                        const v1::ContributionInfo& info) {
+  v1::ShardReport report;
+  report.set_run_id("run");
+  report.set_run_epoch(1);
+  report.set_initialized(true);
+  report.set_base_report_seq(base_report_seq);
+  *report.add_stored()->mutable_info() = info;
+  return report;
+}
+
+TEST_F(IndexUpdatesTest, AReportOfChangesIsTakenOnlyUponTheReportThatItChanges) {
+  Start(SimpleSpec(1));
+  run_->Push("i0", 0, 0);
+  const int64_t newest = observed().shards[0].report_seq;
+  ASSERT_EQ(observed().shards[0].contribution_count, 1);
+  v1::ContributionInfo info = *observed().index.Seen(0).begin()->second.info;
+  info.mutable_key()->set_slot(1);
+  const auto step = [&](v1::ShardReport report, int64_t report_seq) {
+    const auto answer = run_->machine().Step(
+        event::ShardReported{"server-0", report, report_seq}, run_->now());
+    return answer.ok() && answer->wants_whole_report;
+  };
+  EXPECT_TRUE(step(Changes(newest - 1, info), newest + 1));
+  EXPECT_TRUE(step(Changes(newest + 1, info), newest + 2));
+  v1::ShardReport other_epoch = Changes(newest, info);
+  other_epoch.set_run_epoch(2);
+  EXPECT_TRUE(step(other_epoch, newest + 1));
+  EXPECT_EQ(observed().shards[0].contribution_count, 1);
+  EXPECT_EQ(observed().index.Seen(0).size(), 1u);
+  // A repeat of what was taken needs no whole report.
+  EXPECT_FALSE(step(Changes(newest, info), newest));
+  EXPECT_EQ(observed().index.Seen(0).size(), 1u);
+  EXPECT_FALSE(step(Changes(newest, info), newest + 1));
+  EXPECT_EQ(observed().shards[0].contribution_count, 2);
+  EXPECT_EQ(observed().index.Seen(0).size(), 2u);
+  // A key that is gone twice, or was never here, is gone.
+  v1::ShardReport gone = Changes(newest + 1, info);
+  gone.clear_stored();
+  *gone.add_gone() = info.key();
+  *gone.add_gone() = info.key();
+  gone.add_gone()->set_fragment(99);
+  EXPECT_FALSE(step(gone, newest + 2));
+  EXPECT_EQ(observed().shards[0].contribution_count, 1);
+  // The server was away, or has registered: the next report must be whole.
+  run_->machine()
+      .Step(event::ServerChanged{"server-0", /*restarted=*/false}, run_->now())
+      .IgnoreError();
+  EXPECT_TRUE(step(Changes(newest + 2, info), newest + 3));
+}
+
+TEST_F(IndexUpdatesTest, ReportsOfChangesEndBeforeTheyTakeTooMuchMemory) {
+  Start(SimpleSpec(1));
+  v1::ContributionInfo info;
+  info.mutable_key()->set_run_epoch(1);
+  int64_t seq = observed().shards[0].report_seq;
+  bool wants_whole = false;
+  size_t bytes = 0;
+  int64_t named_count = 0;
+  while (!wants_whole && bytes < 64 << 20) {
+    v1::ShardReport report = Changes(seq, info);
+    for (int i = 0; i < 20000; ++i) {
+      v1::RefusedContribution& refused = *report.add_refused();
+      refused.mutable_key()->set_run_epoch(1);
+      refused.mutable_key()->set_slot(7);
+      refused.mutable_key()->set_fragment(9);
+      refused.mutable_key()->set_seq(++named_count);
+      refused.set_reason(std::string(200, 'x'));
+    }
+    bytes += report.ByteSizeLong();
+    const auto answer = run_->machine().Step(
+        event::ShardReported{"server-0", report, seq + 1}, run_->now());
+    wants_whole = answer.ok() && answer->wants_whole_report;
+    if (!wants_whole) ++seq;
+  }
+  EXPECT_TRUE(wants_whole);
+  // Nothing stays of them after a whole one.
+  v1::ShardReport whole = Changes(0, info);
+  whole.clear_stored();
+  run_->machine()
+      .Step(event::ShardReported{"server-0", whole, seq + 2}, run_->now())
+      .IgnoreError();
+  EXPECT_EQ(observed().shards[0].contribution_count, 0);
+  EXPECT_TRUE(observed().shards[0].ended.empty());
+}
+
 // A server's reports are in order and name a key once. The index does not rely
 // on it.
 TEST_F(IndexUpdatesTest, ReportsInAnyOrderAndWithKeysTwiceGiveTheSame) {
@@ -137,6 +224,7 @@ TEST_F(IndexUpdatesTest, ReportsInAnyOrderAndWithKeysTwiceGiveTheSame) {
     v1::RunSpec spec = ElasticSpec(1 + pick(3));
     spec.set_server_count(2 + pick(2));
     Start(spec, 4);
+    run_->sends_whole = [&] { return pick(3) == 0; };
     run_->alter_report = [&](v1::ShardReport& report) {
       auto& stored = *report.mutable_stored();
       for (int i = 0; i < stored.size(); ++i) {

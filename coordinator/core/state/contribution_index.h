@@ -29,6 +29,13 @@ inline ContributionPlace ToPlace(const v1::ContributionKey& key) {
   return {key.fragment(), key.slot(), key.seq()};
 }
 
+// Any contribution that a report names: run_epoch, fragment, slot and seq.
+using ReportedKey = std::tuple<int64_t, int32_t, int32_t, int64_t>;
+
+inline ReportedKey ToReportedKey(const v1::ContributionKey& key) {
+  return {key.run_epoch(), key.fragment(), key.slot(), key.seq()};
+}
+
 // Slot and seq: the order in which contributions are merged.
 using SlotSeq = std::pair<int32_t, int64_t>;
 

@@ -65,7 +65,16 @@ class ServerDirectory {
 // The newest report of a shard by its server's newest incarnation.
 struct ObservedShard {
   bool reported = false;
+  // Without its contributions: `ended` and the index have them.
   v1::ShardReport report;
+  // Its report_seq; 0: the next report must be whole.
+  int64_t report_seq = 0;
+  // Bytes of the reports of changes since the newest whole one.
+  size_t changes_bytes = 0;
+  int64_t contribution_count = 0;  // Contributions that the shard reports.
+  // Those for which the index has no place, as they have ended or are of another
+  // epoch. True: the shard refuses it.
+  std::map<ReportedKey, bool> ended;
   // The largest persisted_commit_seq of its reports in this run_epoch, over all
   // incarnations of its server.
   int64_t acknowledged_commit_seq = 0;

@@ -10,6 +10,7 @@
 #include "base/layout/run_timing.h"
 #include "base/status/cut_utf8.h"
 #include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/rounds/index_updates.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 #include "gtest/gtest.h"
 
@@ -34,13 +35,13 @@ struct Named {
   std::map<ContributionPlace, std::string> refused;
 };
 
-Named NamedBy(const ObservedShard& shard, int64_t run_epoch) {
+Named NamedBy(const v1::ShardReport& report, int64_t run_epoch) {
   Named named;
-  for (const v1::StoredContribution& stored : shard.report.stored()) {
+  for (const v1::StoredContribution& stored : report.stored()) {
     if (stored.info().key().run_epoch() != run_epoch) continue;
     named.here.insert(ToPlace(stored.info().key()));
   }
-  for (const v1::RefusedContribution& refused : shard.report.refused()) {
+  for (const v1::RefusedContribution& refused : report.refused()) {
     if (refused.key().run_epoch() != run_epoch) continue;
     named.here.insert(ToPlace(refused.key()));
     named.refused[ToPlace(refused.key())] =
@@ -59,12 +60,12 @@ bool MayBeMerged(const RunState& state, const v1::ContributionInfo& info) {
 }
 
 // Adds what the shard has now; drops what is decided or cannot be merged.
-void NoteHad(const RunState& state, const ObservedShard& shard,
+void NoteHad(const RunState& state, const v1::ShardReport* report,
              std::map<ContributionPlace, v1::ContributionInfo>& had) {
-  if (shard.reported) {
+  if (report != nullptr) {
     // A report that names a key twice lies; its first header counts.
     std::set<ContributionPlace> named;
-    for (const v1::StoredContribution& stored : shard.report.stored()) {
+    for (const v1::StoredContribution& stored : report->stored()) {
       if (stored.info().key().run_epoch() != state.run_epoch()) continue;
       const ContributionPlace place = ToPlace(stored.info().key());
       if (named.insert(place).second) had[place] = stored.info();
@@ -95,13 +96,14 @@ std::string Describe(const SeenContributions& all) {
 
 SeenContributions CollectContributions(
     const RunState& state, const std::vector<ObservedShard>& shards,
+    const std::vector<v1::ShardReport>& reports,
     const std::vector<std::map<ContributionPlace, v1::ContributionInfo>>& had,
     int32_t fragment) {
   SeenContributions all;
   const std::vector<int32_t> holders = ListShards(state, fragment);
   for (int32_t shard : holders) {
     if (shard >= shards.size() || !shards[shard].reported) continue;
-    const v1::ShardReport& report = shards[shard].report;
+    const v1::ShardReport& report = reports[shard];
     for (const v1::StoredContribution& stored : report.stored()) {
       const v1::ContributionKey& key = stored.info().key();
       if (!Belongs(state, fragment, key)) continue;
@@ -159,8 +161,42 @@ SeenContributions CollectContributions(
   return all;
 }
 
+namespace {
 
-void IndexOracle::Check(const RunMachine& machine) {
+// Holds the counters and the ended contributions of `shard` against `report`.
+void CheckReported(const RunState& state, const ObservedShard& shard,
+                   const v1::ShardReport& report) {
+  std::map<ReportedKey, bool> ended;  // True: refused.
+  std::set<ReportedKey> all;
+  const auto add = [&](const v1::ContributionKey& key, bool is_refused) {
+    all.insert(ToReportedKey(key));
+    const bool is_other =
+        key.run_epoch() != state.run_epoch() || key.fragment() < 0 ||
+        key.fragment() >= state.fragments().size() || key.slot() < 0 ||
+        key.seq() < 1 || key.seq() > kSeqMax;
+    // A sealed one is in the index until its round ends.
+    if (!is_other &&
+        (!state.outcomes().Contains(key) ||
+         FindSealed(state.fragments()[key.fragment()],
+                    {key.slot(), key.seq()}) != nullptr)) {
+      return;
+    }
+    ended[ToReportedKey(key)] |= is_refused;
+  };
+  for (const v1::StoredContribution& stored : report.stored()) {
+    add(stored.info().key(), false);
+  }
+  for (const v1::RefusedContribution& refused : report.refused()) {
+    add(refused.key(), true);
+  }
+  EXPECT_EQ(shard.contribution_count, all.size());
+  EXPECT_EQ(shard.ended, ended);
+}
+
+}  // namespace
+
+void IndexOracle::Check(const RunMachine& machine,
+                        const std::vector<v1::ShardReport>& reports) {
   const RunState& state = machine.state();
   const Observations& observed = machine.observed();
   if (run_epoch_ != state.run_epoch()) had_.clear();
@@ -172,7 +208,8 @@ void IndexOracle::Check(const RunMachine& machine) {
     const auto shard = static_cast<int32_t>(s);
     const ObservedShard& seen = observed.shards[s];
     const bool heard = IsHeard(seen);
-    const Named named = heard ? NamedBy(seen, state.run_epoch()) : Named();
+    const Named named =
+        heard ? NamedBy(reports[s], state.run_epoch()) : Named();
     for (const FragmentState& fragment : state.fragments()) {
       const int32_t f = fragment.newest.fragment();
       if (fragment.phase != RoundPhase::kSealed ||
@@ -194,7 +231,7 @@ void IndexOracle::Check(const RunMachine& machine) {
         }
       }
     }
-    NoteHad(state, seen, had_[s]);
+    NoteHad(state, seen.reported ? &reports[s] : nullptr, had_[s]);
     for (const auto& [place, info] : had_[s]) {
       if (heard &&
           state.fragments()[std::get<0>(place)].phase != RoundPhase::kSealed &&
@@ -215,10 +252,15 @@ void IndexOracle::Check(const RunMachine& machine) {
                     << std::get<1>(place) << "/" << std::get<2>(place);
     }
   }
+  for (size_t s = 0; s < observed.shards.size(); ++s) {
+    CheckReported(state, observed.shards[s],
+                  observed.shards[s].reported ? reports[s] : v1::ShardReport());
+  }
   for (const FragmentState& fragment : state.fragments()) {
     const int32_t f = fragment.newest.fragment();
     EXPECT_EQ(Describe(observed.index.Seen(f)),
-              Describe(CollectContributions(state, observed.shards, had_, f)))
+              Describe(CollectContributions(state, observed.shards, reports,
+                                            had_, f)))
         << "fragment " << f;
   }
 }

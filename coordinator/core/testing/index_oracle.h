@@ -15,17 +15,21 @@
 namespace atl::coordinator {
 
 // The undecided contributions of `fragment` that the reports name, or that `had`
-// of a shard has. `had`: by shard.
+// of a shard has. `reports`, `had`: by shard.
 SeenContributions CollectContributions(
     const RunState& state, const std::vector<ObservedShard>& shards,
+    const std::vector<v1::ShardReport>& reports,
     const std::vector<std::map<ContributionPlace, v1::ContributionInfo>>& had,
     int32_t fragment);
 
 class IndexOracle {
  public:
-  // Fails the test if the index or the recalls of `machine` are not those of its
-  // reports. Call it after each event.
-  void Check(const RunMachine& machine);
+  // Fails the test if the index, the ended contributions or the recalls of
+  // `machine` are not those of `reports`: of each shard that has reported, the
+  // whole report that says what its newest report and those before say. Call it
+  // after each event.
+  void Check(const RunMachine& machine,
+             const std::vector<v1::ShardReport>& reports);
 
  private:
   // By shard: the undecided contributions that it has had.

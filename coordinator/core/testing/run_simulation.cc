@@ -22,6 +22,52 @@ namespace {
 constexpr char kFingerprint[] =
     "abababababababababababababababababababababababababababababababab";
 
+using Entries = std::map<ReportedKey, std::pair<std::vector<std::string>,
+                                                std::vector<std::string>>>;
+
+// The entries of a whole report, by key.
+Entries ListEntries(const v1::ShardReport& report) {
+  Entries entries;
+  for (const v1::StoredContribution& stored : report.stored()) {
+    entries[ToReportedKey(stored.info().key())].first.push_back(
+        stored.SerializeAsString());
+  }
+  for (const v1::RefusedContribution& refused : report.refused()) {
+    entries[ToReportedKey(refused.key())].second.push_back(
+        refused.SerializeAsString());
+  }
+  return entries;
+}
+
+// The report of changes that makes `after` of `before`; both are whole.
+v1::ShardReport ListChanges(const v1::ShardReport& before,
+                            const v1::ShardReport& after) {
+  v1::ShardReport changes = after;
+  changes.clear_stored();
+  changes.clear_refused();
+  const Entries old_entries = ListEntries(before);
+  const Entries new_entries = ListEntries(after);
+  for (const auto& [key, entries] : new_entries) {
+    const auto old_one = old_entries.find(key);
+    if (old_one != old_entries.end() && old_one->second == entries) continue;
+    for (const std::string& stored : entries.first) {
+      changes.add_stored()->ParseFromString(stored);
+    }
+    for (const std::string& refused : entries.second) {
+      changes.add_refused()->ParseFromString(refused);
+    }
+  }
+  for (const auto& [key, entries] : old_entries) {
+    if (new_entries.contains(key)) continue;
+    v1::ContributionKey& gone = *changes.add_gone();
+    gone.set_run_epoch(std::get<0>(key));
+    gone.set_fragment(std::get<1>(key));
+    gone.set_slot(std::get<2>(key));
+    gone.set_seq(std::get<3>(key));
+  }
+  return changes;
+}
+
 }  // namespace
 
 v1::RunSpec SimpleSpec(int fragment_count) {
@@ -143,7 +189,8 @@ void RunSimulation::CheckTimers() const {
 }
 
 void RunSimulation::CheckDecisions() {
-  oracle_.Check(*machine_);
+  taken_.resize(shards_.size());
+  oracle_.Check(*machine_, taken_);
   // Otherwise a Tick follows that may decide.
   if (tick_time_ != now_ || machine_->NeedsTick(now_)) return;
   const std::string waits_for = machine_->waits_for();
@@ -618,11 +665,41 @@ void RunSimulation::Report(int32_t shard_index) {
     statistics.add_grams(gram.ToBytes());
   }
   if (alter_report) alter_report(report);
-  machine_
-      ->Step(event::ShardReported{absl::StrCat("server-", shard_index), report},
-             now_)
-      .IgnoreError();
+  const bool is_whole = sends_whole && sends_whole();
+  if (!Send(shard_index, report, is_whole)) {
+    EXPECT_TRUE(Send(shard_index, report, /*is_whole=*/true));
+  }
+}
+
+bool RunSimulation::Send(int32_t shard_index, const v1::ShardReport& report,
+                         bool is_whole) {
+  Shard& shard = shards_[shard_index];
+  const int64_t seq = ++shard.report_seq;
+  const bool has_changes = !is_whole && shard.answered_seq > 0;
+  v1::ShardReport sent = report;
+  if (has_changes) {
+    sent = ListChanges(shard.answered, report);
+    sent.set_base_report_seq(shard.answered_seq);
+  }
+  const absl::StatusOr<RunAnswer> answer = machine_->Step(
+      event::ShardReported{absl::StrCat("server-", shard_index), sent, seq},
+      now_);
+  const bool is_wanted = answer.ok() && answer->wants_whole_report;
+  EXPECT_TRUE(has_changes || !is_wanted);
+  const auto& observed = machine_->observed().shards;
+  taken_.resize(shards_.size());
+  if (static_cast<size_t>(shard_index) < observed.size() &&
+      observed[shard_index].report_seq == seq) {
+    taken_[shard_index] = report;
+  }
+  if (has_changes) ++(is_wanted ? refused_changes_count_ : changes_count_);
+  const bool is_lost = loses_answer && loses_answer();
+  if (!is_lost) {
+    shard.answered_seq = is_wanted ? 0 : seq;
+    shard.answered = report;
+  }
   Collect();
+  return is_lost || !is_wanted;
 }
 
 void RunSimulation::Settle() {
@@ -703,6 +780,8 @@ void RunSimulation::RestartServer(int32_t shard) {
   servers_[id].incarnation += 1;
   shards_[shard].prepared.clear();
   shards_[shard].measured.clear();
+  shards_[shard].report_seq = 0;
+  shards_[shard].answered_seq = 0;
   machine_->Step(event::ServerChanged{id, /*restarted=*/true}, now_)
       .IgnoreError();
   Collect();

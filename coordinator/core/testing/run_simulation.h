@@ -112,6 +112,9 @@ class RunSimulation : public ServerDirectory {
   const RunState& state() const { return machine_->state(); }
   absl::Time now() const { return now_; }
   const std::vector<storage::v1::Record>& log() const { return log_; }
+  // Reports of changes that the machine has taken, and that it has not.
+  int changes_count() const { return changes_count_; }
+  int refused_changes_count() const { return refused_changes_count_; }
   int32_t shard_count() const { return static_cast<int32_t>(shards_.size()); }
   IslandCredentials Credentials(const std::string& island_id) const;
   const FragmentState& fragment(int32_t f) const {
@@ -159,6 +162,10 @@ class RunSimulation : public ServerDirectory {
   bool checks_index = true;
   // True: shards merge, but apply no commit.
   bool stalled = false;
+  // Tells for each report whether the server sends it whole, although it could
+  // send the changes, and whether the answer to the report is lost. Null: neither.
+  std::function<bool()> sends_whole;
+  std::function<bool()> loses_answer;
   // If set, alters each report. Shards may then get plans of dishonest ones.
   std::function<void(v1::ShardReport&)> alter_report;
 
@@ -191,6 +198,11 @@ class RunSimulation : public ServerDirectory {
     int64_t persisted = 0;
     int64_t run_epoch = 1;
     std::vector<v1::ShardCheckpoint> checkpoints;
+    // Of its server's process: the newest report_seq, and the newest one with an
+    // answer, 0 without one, and what that report said, whole.
+    int64_t report_seq = 0;
+    int64_t answered_seq = 0;
+    v1::ShardReport answered;
   };
   struct Island {
     int32_t slot = 0;
@@ -209,6 +221,9 @@ class RunSimulation : public ServerDirectory {
   // As Restart, for the machine alone.
   void Replay(int64_t snapshot_revision);
   void Report(int32_t shard);
+  // The machine gets `report`, whole or its changes since the newest answered
+  // one. False if it wants a whole one.
+  bool Send(int32_t shard, const v1::ShardReport& report, bool is_whole);
   // The shard goes back to the cut of a restore.
   void GoBack(const v1::ServerRunPlan& plan, Shard& shard);
   // If no shard has it and the coordinator has not heard of it.
@@ -228,7 +243,11 @@ class RunSimulation : public ServerDirectory {
   std::map<std::string, Island> islands_;
   std::vector<storage::v1::Record> log_;
   IndexOracle oracle_;
+  // By shard: what the newest report that the machine has taken says, whole.
+  std::vector<v1::ShardReport> taken_;
   bool loses_next_batch_ = false;
+  int changes_count_ = 0;
+  int refused_changes_count_ = 0;
   std::map<int64_t, std::string> snapshots_;  // Of the state, by revision.
   std::set<Key> ever_stored_;
   // Lost by every shard before a restart, or before a report after one.

@@ -42,6 +42,7 @@ void ShardServer::RegisterSoon() {
 void ShardServer::Register() {
   const int64_t life = ++life_;
   parts_.clear();
+  ReportWhole();
   v1::RegisterServerRequest request;
   request.set_server_id(server_id_);
   request.set_address("127.0.0.1:1");  // No island dials it.
@@ -112,7 +113,8 @@ void ShardServer::TakeRunPlan(const v1::ServerRunPlan& plan) {
   shard.number = plan.shard();
   shard.versions.resize(fragment_count_);
   const auto drop = [&](const v1::ContributionKey& key) {
-    shard.stored.erase({key.fragment(), key.slot(), key.seq()});
+    const Key place = {key.fragment(), key.slot(), key.seq()};
+    if (shard.stored.erase(place) > 0) shard.changed.insert(place);
   };
   const int64_t applied = shard.applied;
   for (const v1::Commit& commit : plan.commits()) {
@@ -185,6 +187,7 @@ void ShardServer::Store(const std::string& run_id,
   if (info.anchor_version() < shard.versions[key.fragment()]) return;
   const Key place = {key.fragment(), key.slot(), key.seq()};
   if (!shard.stored.emplace(place, info).second) return;
+  shard.changed.insert(place);
   shard.arrivals.push_back(place);
   while (!shard.stored.contains(shard.arrivals.front())) {
     shard.arrivals.pop_front();
@@ -208,6 +211,7 @@ int ShardServer::RestartWithout(double part) {
   }
   ++incarnation_;
   report_seq_ = 0;
+  ReportWhole();
   is_registered_ = false;
   Register();
   return lost;
@@ -226,7 +230,7 @@ void ShardServer::SetChanged() {
 }
 
 v1::ShardReport ShardServer::MakeReport(const std::string& run_id,
-                                        const Shard& shard) const {
+                                        Shard& shard) const {
   v1::ShardReport report;
   report.set_run_id(run_id);
   report.set_run_uid(shard.run_uid);
@@ -238,12 +242,31 @@ v1::ShardReport ShardServer::MakeReport(const std::string& run_id,
     report.add_version0_norms_squared(1);
   }
   report.set_persisted_commit_seq(shard.persisted);
-  report.mutable_stored()->Reserve(static_cast<int>(shard.stored.size()));
-  for (const auto& [key, info] : shard.stored) {
+  const auto add = [&](const v1::ContributionInfo& info) {
     v1::StoredContribution& stored = *report.add_stored();
     *stored.mutable_info() = info;
     stored.set_norm_squared(1);
+  };
+  if (shard.base_report_seq == 0 || !takes_changes_) {
+    report.mutable_stored()->Reserve(static_cast<int>(shard.stored.size()));
+    for (const auto& [key, info] : shard.stored) add(info);
+  } else {
+    report.set_base_report_seq(shard.base_report_seq);
+    for (const Key& key : shard.changed) {
+      const auto stored = shard.stored.find(key);
+      if (stored != shard.stored.end()) {
+        add(stored->second);
+        continue;
+      }
+      v1::ContributionKey& gone = *report.add_gone();
+      gone.set_run_epoch(shard.run_epoch);
+      gone.set_fragment(std::get<0>(key));
+      gone.set_slot(std::get<1>(key));
+      gone.set_seq(std::get<2>(key));
+    }
   }
+  shard.base_report_seq = report_seq_;
+  shard.changed.clear();
   for (const auto& [fragment, version, attempt] : shard.prepared) {
     v1::PreparedRound& prepared = *report.add_prepared();
     prepared.set_fragment(fragment);
@@ -264,8 +287,11 @@ void ShardServer::Report() {
   request.set_directory_id(directory_id_);
   request.set_report_seq(++report_seq_);
   request.set_plan_revision(plan_revision_);
-  for (const auto& [run_id, shard] : shards_) {
-    *request.add_shards() = MakeReport(run_id, shard);
+  for (auto& [run_id, shard] : shards_) {
+    v1::ShardReport report = MakeReport(run_id, shard);
+    (report.base_report_seq() == 0 ? *request.add_shards()
+                                   : *request.add_changes()) =
+        std::move(report);
   }
   parts_ = coordinator::CutReport(std::move(request));
   SendPart();
@@ -277,17 +303,25 @@ void ShardServer::SendPart() {
   loop_.Call<Stub, v1::ReportShardsRequest, v1::ReportShardsResponse>(
       channel_, &Stub::AsyncReportShards, parts_.front(), kTimeout, "",
       [this, life = life_](const absl::Status& status,
-                           v1::ReportShardsResponse&, absl::Duration took) {
+                           v1::ReportShardsResponse& answer,
+                           absl::Duration took) {
         if (life != life_) return;
         counts_.report_ms_max = std::max(counts_.report_ms_max,
                                          absl::ToDoubleMilliseconds(took));
         if (status.ok()) {
+          takes_changes_ =
+              (answer.coordinator_features() & kReportsOfChanges) != 0;
           parts_.pop_front();
+          for (const std::string& run_id : answer.whole_report_run_ids()) {
+            shards_[run_id].base_report_seq = 0;
+            is_changed_ = true;
+          }
           if (!parts_.empty()) return SendPart();
           if (is_changed_) Report();
           return;
         }
         last_error_ = status;
+        ReportWhole();
         if (absl::IsFailedPrecondition(status)) return RegisterSoon();
         loop_.At(absl::Now() + kAwayWait, [this, life] {
           if (life == life_ && is_registered_) Report();

@@ -85,6 +85,10 @@ class ShardServer {
     int64_t persisted = 0;  // commit_seq.
     std::vector<int64_t> versions;
     std::map<Key, v1::ContributionInfo> stored;
+    // As server/core/shard_machine.h: of the newest report, 0: a whole one is
+    // due, and what has changed since.
+    int64_t base_report_seq = 0;
+    std::set<Key> changed;
     std::deque<Key> arrivals;  // Of `stored`, and decided ones.
     std::set<Round> merging;
     std::set<Round> prepared;
@@ -102,8 +106,11 @@ class ShardServer {
   void Report();
   void SendPart();
   void ReportSometimes(int64_t life);
-  v1::ShardReport MakeReport(const std::string& run_id,
-                             const Shard& shard) const;
+  v1::ShardReport MakeReport(const std::string& run_id, Shard& shard) const;
+  // The coordinator may lack the newest reports.
+  void ReportWhole() {
+    for (auto& [run_id, shard] : shards_) shard.base_report_seq = 0;
+  }
   void RegisterSoon();
 
   CallLoop& loop_;
@@ -124,6 +131,7 @@ class ShardServer {
   std::map<std::string, Shard> shards_;  // By run_id.
   bool is_changed_ = false;
   int64_t report_seq_ = 0;
+  bool takes_changes_ = false;  // The coordinator does (kReportsOfChanges).
   std::deque<v1::ReportShardsRequest> parts_;  // Of the report under way.
   Counts counts_;
   absl::Status last_error_;
