@@ -314,6 +314,9 @@ void EventLoop::TryToRecover() {
   if (!recovered.ok()) return SetFailure(recovered);
   failure_ = absl::OkStatus();
   if (spec_.store->damage().ok()) LOG(INFO) << "the store takes records again";
+  for (const auto& [run_id, island] : plans_.ListIslands()) {
+    NoteStream(run_id, island, /*has_begun=*/true);
+  }
   plans_.NoteAll(*coordinator_);
   plans_.Send(*coordinator_, look_time_);
   Effects all;
@@ -388,12 +391,17 @@ void EventLoop::RunBatch(CallQueue<Event>& queued) {
 
 void EventLoop::NoteEndedStreams() {
   for (const auto& [run_id, island] : plans_.TakeEnded()) {
-    const absl::StatusOr<RunMachine*> run = coordinator_->FindRun(run_id);
-    if (!run.ok()) continue;
-    (*run)
-        ->Step(event::PlanStream{island, /*has_begun=*/false}, look_time_)
-        .IgnoreError();
+    NoteStream(run_id, island, /*has_begun=*/false);
   }
+}
+
+void EventLoop::NoteStream(const std::string& run_id,
+                           const IslandCredentials& island, bool has_begun) {
+  const absl::StatusOr<RunMachine*> run = coordinator_->FindRun(run_id);
+  if (!run.ok()) return;
+  (*run)
+      ->Step(event::PlanStream{island, has_begun}, look_time_)
+      .IgnoreError();
 }
 
 void EventLoop::PublishEvents(const Effects& effects) {

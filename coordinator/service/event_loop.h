@@ -195,6 +195,8 @@ class EventLoop {
   void ShowRefusal();
   // Tells the core which islands have lost their last plan stream.
   void NoteEndedStreams();
+  void NoteStream(const std::string& run_id, const IslandCredentials& island,
+                  bool has_begun);
   // The pages that all event streams of a run share, while there is one.
   std::shared_ptr<RunEventPages> FindPages(const std::string& run_id,
                                            const std::string& run_uid);

@@ -505,6 +505,33 @@ TEST_F(EventLoopTest, AnIslandIsAwayOnceItsLastPlanStreamHasEnded) {
   EXPECT_TRUE(is_away());
 }
 
+TEST_F(EventLoopTest, APlanStreamThatOutlivesAFailedAppendCounts) {
+  Do([](Coordinator& coordinator, absl::Time now) {
+    v1::CreateRunRequest request;
+    request.set_run_id("elastic");
+    *request.mutable_spec() = ElasticSpec();
+    EXPECT_TRUE(coordinator.CreateRun(request, now).ok());
+  });
+  const auto sink = Watch(Join("a", "elastic", ProgramFeatures()), "elastic");
+  Join("b", "elastic", ProgramFeatures());
+  store_.FailAppends(absl::DataLossError("an input/output error"));
+  EXPECT_FALSE(Post([](Coordinator& coordinator, absl::Time now) {
+                 Register(coordinator, "server-0", now);
+               }).get().ok());
+  store_.FailAppends(absl::OkStatus());
+  clock_.Advance(spec_.recovery_period);
+  Pass(kReconnectGrace + absl::Seconds(2));
+  EXPECT_FALSE(sink->has_ended);
+  std::vector<bool> away;
+  Do([&](Coordinator& coordinator, absl::Time) {
+    for (const ObservedMember& member :
+         (*coordinator.FindRun("elastic"))->observed().members) {
+      away.push_back(member.away);
+    }
+  });
+  EXPECT_THAT(away, testing::ElementsAre(false, true));
+}
+
 TEST_F(EventLoopTest, ThePositionInAPlanIsTheStoresNumberOfBatches) {
   const auto position = [&] {
     v1::LogPosition found;
