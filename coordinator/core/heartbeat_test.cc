@@ -44,7 +44,7 @@ class HeartbeatTest : public RunSimulationTest {
     return run_->Heartbeat(request).status();
   }
   v1::Island Show(int slot = 0) {
-    return BuildIslands(run_->machine(), {})->islands(slot);
+    return BuildIslands(run_->machine()).islands(slot);
   }
   absl::Time LeaseEnd() { return run_->machine().observed().leases.Find(0); }
   v1::IslandPlan Plan(int32_t slot = 0) {

@@ -654,7 +654,7 @@ void RunMachine::EmitUnpushed(int32_t slot,
   Member counted = state_.members()[slot];
   for (const v1::UnpushedWork& work : request.unpushed()) {
     if (!state_.IsUncounted(counted, work)) continue;
-    counted.newest_unpushed[work.fragment()] = work;
+    counted.newest_unpushed[{work.fragment(), work.seq() > 0}] = work;
     *body.add_work() = work;
   }
   if (body.work().empty()) return;
