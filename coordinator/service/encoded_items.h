@@ -42,7 +42,7 @@ class EncodedItems {
   grpc::Slice Slice(size_t begin, size_t end) const {
     return ShareSlice(bytes_, End(begin), End(end) - End(begin));
   }
-  // What follows the items.
+  // The bytes after the items.
   grpc::Slice Rest() const {
     return ShareSlice(bytes_, End(size()), bytes_->size() - End(size()));
   }
@@ -51,7 +51,7 @@ class EncodedItems {
   size_t End(size_t count) const { return count == 0 ? 0 : ends_[count - 1]; }
 
   std::shared_ptr<const std::string> bytes_;
-  std::vector<size_t> ends_;  // Of each item, in bytes_.
+  std::vector<size_t> ends_;  // By item: where it ends in bytes_.
 };
 
 }  // namespace atl::coordinator

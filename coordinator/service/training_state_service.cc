@@ -1,5 +1,4 @@
 #include <deque>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -23,6 +22,7 @@
 #include "coordinator/service/log_secret.h"
 #include "coordinator/service/run_event_writer.h"
 #include "coordinator/service/services.h"
+#include "coordinator/service/shared_answer.h"
 
 namespace atl::coordinator {
 namespace {
@@ -90,35 +90,6 @@ using RawStates = States::WithRawCallbackMethod_GetRunState<
                 States::WithRawCallbackMethod_WatchRun<
                     States::CallbackService>>>>>;
 
-// A call whose bytes were read.
-template <typename Request>
-struct RawCall {
-  RawCall(grpc::CallbackServerContext* context, const grpc::ByteBuffer& bytes,
-          grpc::ByteBuffer* response)
-      : caller(rpc::GetCaller(*context)), response(response) {
-    if (caller.ok() && !rpc::DecodeMessage(bytes, &request)) {
-      caller = absl::InvalidArgumentError(absl::StrCat(
-          "the request is no ", Request::descriptor()->name()));
-    }
-    origin = GetOrigin(context, bytes.Length(), request.run_id());
-    if (caller.ok()) reactor = context->DefaultReactor();
-  }
-
-  absl::StatusOr<RunMachine*> FindRun(Coordinator& coordinator) const {
-    return FindRunFor(coordinator, *caller, request.run_id());
-  }
-  void Finish(absl::StatusOr<grpc::ByteBuffer> answer) const {
-    if (answer.ok()) *response = *std::move(answer);
-    reactor->Finish(rpc::ToGrpc(WithDefaultReason(answer.status())));
-  }
-
-  Request request;
-  absl::StatusOr<rpc::Caller> caller;
-  CallOrigin origin;
-  grpc::ByteBuffer* const response;
-  grpc::ServerUnaryReactor* reactor = nullptr;
-};
-
 absl::StatusOr<grpc::ByteBuffer> CutIslands(
     const EncodedItems& islands, const v1::ListIslandsRequest& request) {
   ASSIGN_OR_RETURN(const IslandsPage page,
@@ -139,7 +110,7 @@ struct MetricsView {
   }
 
   EncodedItems items;
-  std::vector<std::string> names;  // Of the items.
+  std::vector<std::string> names;  // By item.
 };
 
 absl::StatusOr<grpc::ByteBuffer> CutMetrics(
@@ -170,7 +141,7 @@ class TrainingStateServiceImpl : public RawStates {
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override {
     return AnswerShared<v1::GetRunStateRequest, EncodedItems>(
-        context, request, response,
+        loop_, context, request, response,
         [](Coordinator& coordinator, RunMachine& run) {
           return [state = BuildRunState(run, coordinator)] {
             return EncodedItems(state);
@@ -186,7 +157,7 @@ class TrainingStateServiceImpl : public RawStates {
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override {
     return AnswerShared<v1::ListIslandsRequest, EncodedItems>(
-        context, request, response,
+        loop_, context, request, response,
         [](Coordinator& coordinator, RunMachine& run) {
           return [list = BuildIslands(run)] {
             return EncodedItems(list, list.islands());
@@ -236,7 +207,7 @@ class TrainingStateServiceImpl : public RawStates {
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
     return AnswerShared<v1::GetMetricsRequest, MetricsView>(
-        context, request, response,
+        loop_, context, request, response,
         [](Coordinator& coordinator, RunMachine& run) {
           return [metrics = BuildMetrics(
                       run, coordinator.series(run.state().run_id()))] {
@@ -298,36 +269,6 @@ class TrainingStateServiceImpl : public RawStates {
   }
 
  private:
-  // Answers with what `cut` takes for the request out of a view of its run.
-  template <typename Request, typename View>
-  grpc::ServerUnaryReactor* AnswerShared(
-      grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes,
-      grpc::ByteBuffer* response,
-      std::function<std::function<View()>(Coordinator&, RunMachine&)> build,
-      std::function<absl::StatusOr<grpc::ByteBuffer>(const View&,
-                                                     const Request&)>
-          cut) {
-    const auto call =
-        std::make_shared<const RawCall<Request>>(context, *bytes, response);
-    if (!call->caller.ok()) return AnswerError(context, call->caller.status());
-    loop_.Read<View>(
-        absl::StrCat(Request::descriptor()->name(), " ",
-                     call->request.run_id()),
-        [call](Coordinator& coordinator) {
-          return call->FindRun(coordinator).status();
-        },
-        [call, build = std::move(build)](Coordinator& coordinator) {
-          return build(coordinator, **call->FindRun(coordinator));
-        },
-        [call, cut = std::move(cut)](
-            absl::StatusOr<std::shared_ptr<const View>> view) {
-          if (!view.ok()) return call->Finish(view.status());
-          call->Finish(cut(**view, call->request));
-        },
-        call->origin);
-    return call->reactor;
-  }
-
   // A page of a run's history, as it was decided.
   struct RoundsToRead {
     std::string run_uid;

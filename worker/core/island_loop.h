@@ -283,7 +283,7 @@ class IslandLoop {
   std::optional<Round> round_;
   std::optional<Sync> sync_;
   std::vector<v1::UnpushedWork> unpushed_;
-  int64_t unpushed_number_ = 0;  // Of the newest piece.
+  int64_t unpushed_number_ = 0;  // The newest piece has it.
   // (island_epoch, coordinator_epoch) of the last ready report.
   std::pair<int64_t, int64_t> ready_reported_{0, 0};
   std::map<int64_t, Evaluator> evaluators_;  // By the version that is made.

@@ -13,7 +13,7 @@
 
 namespace atl::coordinator {
 
-// What the island of a slot has reported.
+// The phases that the island of a slot has reported.
 struct IslandPhases {
   std::string island_id;
   PhaseTable phases;

@@ -744,7 +744,7 @@ bool RunState::IsUncounted(const Member& member,
     }
   }
   if (work.seq() == 0) return true;
-  // Of an ended epoch: every seq up to the newest one with an outcome.
+  // In an ended epoch, every seq up to the newest one with an outcome counts.
   v1::ContributionKey key;
   key.set_run_epoch(work.run_epoch());
   key.set_fragment(work.fragment());
