@@ -216,6 +216,8 @@ v1::RunSpec BuildWholeSpec(const RunState& state) {
   return spec;
 }
 
+}  // namespace
+
 v1::Run BuildRunWithoutSpec(const RunMachine& machine) {
   const RunState& state = machine.state();
   v1::Run run;
@@ -236,8 +238,6 @@ v1::Run BuildRunWithoutSpec(const RunMachine& machine) {
   if (fault.has_value()) *run.mutable_fault() = *std::move(fault);
   return run;
 }
-
-}  // namespace
 
 v1::Run BuildRun(const RunMachine& machine, bool with_tensors) {
   const RunState& state = machine.state();

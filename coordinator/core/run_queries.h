@@ -43,12 +43,14 @@ absl::Time FindWaitStart(const RunMachine& machine);
 
 // `with_tensors`: with the tensors of the run's layout.
 v1::Run BuildRun(const RunMachine& machine, bool with_tensors);
+v1::Run BuildRunWithoutSpec(const RunMachine& machine);
 
-// A GetRunResponse that has only the spec of BuildRun with tensors, encoded. It
-// is by far the largest part of an answer, and never changes: it is encoded
-// once and shared. A parser merges it with the rest, which follows it.
+// A GetRunResponse, or JoinResponse, that has only the spec of BuildRun with
+// tensors, encoded. It is by far the largest part of an answer, and never
+// changes: it is encoded once and shared. A parser merges it with the rest,
+// which follows it.
 std::shared_ptr<const std::string> EncodeSpecPart(RunMachine& machine);
-// The rest: BuildRun without its spec, and of a complete run its final versions
+// The rest: the run without its spec, and of a complete run its final versions
 // and where to read them.
 v1::GetRunResponse BuildRunAnswer(const RunMachine& machine,
                                   const ServerDirectory& servers);

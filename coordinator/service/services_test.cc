@@ -392,6 +392,15 @@ TEST_F(ServicesTest, DrivesARunToItsEndAndTellsWhatItDid) {
   EXPECT_EQ(page.next_page_token(), "");
 }
 
+TEST_F(ServicesTest, AJoinIsAnsweredWithTheWholeRun) {
+  ASSERT_TRUE(CreateRun().ok());
+  const absl::StatusOr<v1::JoinResponse> joined = Join("a");
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_GT(joined->run().spec().layout().tensors_size(), 0);
+  EXPECT_EQ(joined->run().SerializeAsString(), GetRun().SerializeAsString());
+  EXPECT_EQ(Join("b", {}, "none").status().code(), absl::StatusCode::kNotFound);
+}
+
 TEST_F(ServicesTest, AReadShowsWhatItsCallerDidBefore) {
   ASSERT_TRUE(CreateRun().ok());
   StartServers();
