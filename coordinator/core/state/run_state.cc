@@ -530,7 +530,8 @@ void RunState::ApplyOutcome(const v1::ContributionOutcome& outcome,
   if (outcome.key().slot() < members_.size()) {
     Member& member = members_[outcome.key().slot()];
     (merged ? member.merged_count : member.unmerged_count) += 1;
-    const auto told = member.newest_unpushed.find({outcome.key().fragment(), true});
+    const auto told =
+        member.newest_unpushed.find({outcome.key().fragment(), true});
     // The island may not know that shards have it, or push it after all.
     const bool is_counted =
         told != member.newest_unpushed.end() &&
@@ -744,7 +745,7 @@ bool RunState::IsUncounted(const Member& member,
     }
   }
   if (work.seq() == 0) return true;
-  // In an ended epoch, every seq up to the newest one with an outcome counts.
+  // In an ended epoch every seq up to the newest outcome's has one.
   v1::ContributionKey key;
   key.set_run_epoch(work.run_epoch());
   key.set_fragment(work.fragment());
