@@ -275,18 +275,16 @@ class CoordinatorAnyMessageTest : public testing::Test {
     core_->ListRuns(Maybe(runs)).status().IgnoreError();
     v1::ListIslandsRequest islands;
     islands.set_page_token("1");
-    BuildIslands(run, Maybe(islands)).status().IgnoreError();
+    PlanIslands(BuildIslands(run).islands_size(), Maybe(islands))
+        .status()
+        .IgnoreError();
     v1::ListCheckpointsRequest checkpoints;
     checkpoints.set_page_size(1);
     BuildCheckpoints(run, Maybe(checkpoints)).status().IgnoreError();
     v1::ListRoundsRequest rounds;
     rounds.set_page_token("2");
     PlanRounds(run.state(), Maybe(rounds)).status().IgnoreError();
-    v1::GetMetricsRequest metrics;
-    metrics.add_names("training_loss");
-    BuildMetrics(run, core_->series(run.state().run_id()), Maybe(metrics))
-        .status()
-        .IgnoreError();
+    BuildMetrics(run, core_->series(run.state().run_id()));
   }
 
   void Step() {

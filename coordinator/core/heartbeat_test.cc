@@ -29,6 +29,12 @@ class HeartbeatTest : public RunSimulationTest {
     run_->StartServers();
     for (int i = 0; i < count; ++i) JoinReady("i" + std::to_string(i));
   }
+  // Its rounds wait a minute for islands that are there.
+  static v1::RunSpec PatientSpec() {
+    v1::RunSpec spec = ElasticSpec();
+    spec.mutable_schedule()->mutable_grace_window()->set_seconds(60);
+    return spec;
+  }
   static v1::HeartbeatRequest Request(const std::string& island_id) {
     v1::HeartbeatRequest request;
     request.set_island_id(island_id);
@@ -38,7 +44,7 @@ class HeartbeatTest : public RunSimulationTest {
     return run_->Heartbeat(request).status();
   }
   v1::Island Show(int slot = 0) {
-    return BuildIslands(run_->machine(), {})->islands(slot);
+    return BuildIslands(run_->machine()).islands(slot);
   }
   absl::Time LeaseEnd() { return run_->machine().observed().leases.Find(0); }
   v1::IslandPlan Plan(int32_t slot = 0) {
@@ -229,11 +235,47 @@ TEST_F(HeartbeatTest, StrictRunsAndOlderIslandsAreAwaitedWithoutAStream) {
   StartWithStreams(ElasticSpec(), 2);
   const IslandCredentials old = run_->Credentials("i1");
   ASSERT_TRUE(run_->Join("i1").ok());
+  run_->SetStream("i1", true);
   ASSERT_TRUE(
       run_->machine()
           .Step(event::PlanStream{old, /*has_begun=*/false}, run_->now())
           .ok());
   run_->Pass(absl::Seconds(10));
+  EXPECT_FALSE(run_->machine().observed().members[1].away);
+}
+
+TEST_F(HeartbeatTest, AnIslandThatOpensNoPlanStreamAfterItsJoinIsAway) {
+  StartWithStreams(PatientSpec(), 2);
+  run_->SetStream("i0", true);
+  run_->PushAll("i0");
+  EXPECT_THAT(run_->machine().waits_for(), HasSubstr("i1"));
+  run_->Pass(kStreamGrace);
+  EXPECT_TRUE(run_->machine().observed().members[1].away);
+  EXPECT_FALSE(run_->machine().observed().members[0].away);
+  EXPECT_NE(Phase(), RoundPhase::kOpen) << run_->machine().waits_for();
+}
+
+// All islands come back at once after a restart.
+TEST_F(HeartbeatTest, AnIslandIsAwayIfItDoesNotComeBackAfterARestart) {
+  StartWithStreams(PatientSpec(), 2);
+  run_->SetStream("i0", true);
+  run_->SetStream("i1", true);
+  run_->Restart();
+  run_->PushAll("i0");
+  run_->Pass(kReconnectGrace / 2);
+  run_->SetStream("i0", true);
+  EXPECT_FALSE(run_->machine().observed().members[1].away);
+  EXPECT_THAT(run_->machine().waits_for(), HasSubstr("i1"));
+  run_->Pass(kReconnectGrace / 2);
+  EXPECT_FALSE(run_->machine().observed().members[0].away);
+  EXPECT_TRUE(run_->machine().observed().members[1].away);
+  EXPECT_TRUE(run_->state().FindMember("i1")->ready()) << "its lease goes on";
+  EXPECT_NE(Phase(), RoundPhase::kOpen) << run_->machine().waits_for();
+
+  // Older islands, which send no heartbeats that report.
+  Start(ElasticSpec(), 2);
+  run_->Restart();
+  run_->Pass(absl::Seconds(20));
   EXPECT_FALSE(run_->machine().observed().members[1].away);
 }
 

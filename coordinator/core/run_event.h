@@ -71,7 +71,7 @@ struct Heartbeat {
 };
 // A plan stream of the member has begun; this renews the lease too. Or its last
 // one has ended: if none begins within kStreamGrace, the member is away until
-// one does.
+// one does. A join and Recovered begin without a stream.
 struct PlanStream {
   IslandCredentials island;
   bool has_begun = true;

@@ -164,6 +164,7 @@ absl::Status RunMachine::Take(const event::Recovered& recovered,
     observed_.leases.Set(member.record.slot(),
                          now_ + IslandLeaseDuration(state_.spec()));
     if (!member.ready()) seen.idle_since = now_;
+    AwaitStream(member, kReconnectGrace);
   }
   for (const FragmentState& fragment : state_.fragments()) {
     if (fragment.phase == RoundPhase::kIdle) continue;
@@ -268,6 +269,17 @@ void RunMachine::SetNotAway(int32_t slot) {
   observed_.SetAllDue();
   unsettled_ = true;
   other_timer_.reset();
+}
+
+void RunMachine::AwaitStream(const Member& member, absl::Duration grace) {
+  const v1::ScheduleSpec& schedule = state_.spec().schedule();
+  const uint64_t features = member.record.capabilities().features();
+  const int32_t slot = member.record.slot();
+  if (schedule.timing() == v1::TIMING_ELASTIC && !IsAsync(schedule) &&
+      (PeerFeatures(features) & kReportingHeartbeat) != 0 &&
+      !observed_.members[slot].away) {
+    observed_.aways.Set(slot, now_ + grace);
+  }
 }
 
 int64_t RunMachine::SeqSeen(int32_t slot) const {
@@ -419,6 +431,7 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
                                   member.island_epoch()));
   Touch(member.island_id());
   SetNotAway(member.slot());
+  AwaitStream(state_.members()[member.slot()], kStreamGrace);
   ObservedMember& joined = observed_.members[member.slot()];
   joined.acknowledged_seq = 0;
   joined.phase = v1::ISLAND_PHASE_UNSPECIFIED;
@@ -501,13 +514,7 @@ absl::Status RunMachine::Take(const event::PlanStream& stream,
     reasons_.push_back(absl::StrCat("island ", island.island_id, " is back"));
     return absl::OkStatus();
   }
-  const v1::ScheduleSpec& schedule = state_.spec().schedule();
-  const uint64_t features = member.record.capabilities().features();
-  if (schedule.timing() == v1::TIMING_ELASTIC && !IsAsync(schedule) &&
-      (PeerFeatures(features) & kReportingHeartbeat) != 0 &&
-      !observed_.members[slot].away) {
-    observed_.aways.Set(slot, now_ + kStreamGrace);
-  }
+  AwaitStream(member, kStreamGrace);
   return absl::OkStatus();
 }
 
@@ -644,7 +651,7 @@ void RunMachine::EmitUnpushed(int32_t slot,
   Member counted = state_.members()[slot];
   for (const v1::UnpushedWork& work : request.unpushed()) {
     if (!state_.IsUncounted(counted, work)) continue;
-    counted.newest_unpushed[work.fragment()] = work;
+    counted.newest_unpushed[{work.fragment(), work.seq() > 0}] = work;
     *body.add_work() = work;
   }
   if (body.work().empty()) return;

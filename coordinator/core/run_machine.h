@@ -53,9 +53,13 @@ struct MirrorWork {
   std::vector<std::pair<int64_t, int64_t>> kept;
 };
 
-// An island whose plan stream has ended is away after this time without one. A
-// server closes each stream at --connection-age, and the client opens another.
+// An island is away after this time without a plan stream, from its join or from
+// the end of its last one. A server closes each stream at --connection-age, and
+// the client opens another.
 inline constexpr absl::Duration kStreamGrace = absl::Seconds(2);
+
+// The same from the start of the coordinator, when all islands come back at once.
+inline constexpr absl::Duration kReconnectGrace = absl::Seconds(10);
 
 // Leases that exports may hold at once.
 inline constexpr int kPinLeasesMax = 16;
@@ -290,6 +294,10 @@ class RunMachine {
                     const v1::ReportProgressRequest& request);
   // Its plan stream is there, or it is no longer present.
   void SetNotAway(int32_t slot);
+  // The present member has no plan stream: it is away after `grace`, in an
+  // elastic run that is not async. An older island, which does not report in
+  // heartbeats, never is.
+  void AwaitStream(const Member& member, absl::Duration grace);
   // NextTimer without the leases and `aways` of members.
   absl::Time FindOtherTimer() const;
   // Notes which samples the island of `slot` reads.

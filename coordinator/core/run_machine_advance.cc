@@ -267,7 +267,7 @@ void RunMachine::NoteAways() {
     observed_.SetAllDue();
     reasons_.push_back(absl::StrCat(
         "island ", state_.members()[slot].record.island_id(),
-        " is away: its plan stream has ended; rounds do not wait for it"));
+        " is away: it has no plan stream; rounds do not wait for it"));
   }
 }
 

@@ -273,6 +273,14 @@ absl::Status RunMachine::Take(const event::Restore& asked, RunAnswer& answer) {
                                 kept_tokens / fragment_count);
   if (request.dry_run()) return absl::OkStatus();
 
+  // Otherwise they would be in no total: nothing decides on them afterwards.
+  std::vector<v1::ContributionOutcome> dropped;
+  for (int32_t f = 0; f < fragment_count; ++f) {
+    for (const auto& [place, seen] : observed_.index.Seen(f)) {
+      dropped.push_back(MakeOutcome(seen.key, v1::OUTCOME_DROPPED));
+    }
+  }
+  EmitOutcomes(std::move(dropped));
   // Above that of another owner in the mirror: the run takes its place there.
   EmitRestore(
       pin, std::max(state_.run_epoch(), observed_.mirror_owner_epoch) + 1,

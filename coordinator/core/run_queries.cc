@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -214,6 +216,8 @@ v1::RunSpec BuildWholeSpec(const RunState& state) {
   return spec;
 }
 
+}  // namespace
+
 v1::Run BuildRunWithoutSpec(const RunMachine& machine) {
   const RunState& state = machine.state();
   v1::Run run;
@@ -234,8 +238,6 @@ v1::Run BuildRunWithoutSpec(const RunMachine& machine) {
   if (fault.has_value()) *run.mutable_fault() = *std::move(fault);
   return run;
 }
-
-}  // namespace
 
 v1::Run BuildRun(const RunMachine& machine, bool with_tensors) {
   const RunState& state = machine.state();
@@ -372,17 +374,33 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
   return response;
 }
 
-absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
-    const RunMachine& machine, const v1::ListIslandsRequest& request) {
+absl::StatusOr<IslandsPage> PlanIslands(size_t count,
+                                        const v1::ListIslandsRequest& request) {
   ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
   ASSIGN_OR_RETURN(const int64_t start, PageStart(request.page_token()));
-  const RunState& state = machine.state();
-  const auto count = static_cast<int64_t>(state.members().size());
-  v1::ListIslandsResponse response;
+  IslandsPage page;
   // A forged token may hold any number.
-  const int64_t end =
-      start + std::min(size, std::max<int64_t>(0, count - start));
-  for (int64_t slot = start; slot < end; ++slot) {
+  page.begin = std::min(count, static_cast<size_t>(start));
+  page.end = page.begin + std::min(static_cast<size_t>(size),
+                                   count - page.begin);
+  if (page.end < count) page.next_page_token = absl::StrCat(page.end);
+  return page;
+}
+
+v1::ListIslandsResponse BuildIslands(const RunMachine& machine) {
+  const RunState& state = machine.state();
+  const size_t count = state.members().size();
+  // By slot: the data shards of its open rounds.
+  std::vector<std::set<int32_t>> open_shards(count);
+  for (const FragmentState& fragment : state.fragments()) {
+    for (const v1::SlotPlan& plan : fragment.open.slots()) {
+      if (static_cast<size_t>(plan.slot()) < count) {
+        open_shards[plan.slot()].insert(plan.data_shard());
+      }
+    }
+  }
+  v1::ListIslandsResponse response;
+  for (size_t slot = 0; slot < count; ++slot) {
     const Member& member = state.members()[slot];
     const ObservedMember& observed = machine.observed().members[slot];
     v1::Island& island = *response.add_islands();
@@ -410,15 +428,10 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
     if (!member.present()) continue;
     island.set_phase(observed.phase);
     island.set_phase_reason(observed.phase_reason);
-    std::set<int32_t> shards = {member.record.data_shard()};
-    for (const FragmentState& fragment : state.fragments()) {
-      for (const v1::SlotPlan& plan : fragment.open.slots()) {
-        if (plan.slot() == slot) shards.insert(plan.data_shard());
-      }
-    }
+    std::set<int32_t>& shards = open_shards[slot];
+    shards.insert(member.record.data_shard());
     for (int32_t shard : shards) island.add_data_shards(shard);
   }
-  if (end < count) response.set_next_page_token(absl::StrCat(end));
   return response;
 }
 
@@ -520,9 +533,8 @@ absl::StatusOr<RoundsPage> PlanRounds(const RunState& state,
   return page;
 }
 
-absl::StatusOr<v1::GetMetricsResponse> BuildMetrics(
-    const RunMachine& machine, const VolatileSeries& series,
-    const v1::GetMetricsRequest& request) {
+v1::GetMetricsResponse BuildMetrics(const RunMachine& machine,
+                                    const VolatileSeries& series) {
   const RunState& state = machine.state();
   const std::map<std::string,
                  std::pair<std::string, const std::deque<v1::MetricPoint>*>>
@@ -540,19 +552,11 @@ absl::StatusOr<v1::GetMetricsResponse> BuildMetrics(
           {"wire/sent_bytes", {"bytes", &series.sent_bytes}},
           {"wire/received_bytes", {"bytes", &series.received_bytes}},
       };
-  std::set<std::string> wanted(request.names().begin(), request.names().end());
-  for (const std::string& name : wanted) {
-    if (!all.contains(name)) {
-      return InvalidFields(
-          {{"names", absl::StrCat("\"", name, "\" is not a metric of a run")}});
-    }
-  }
   v1::GetMetricsResponse response;
   for (const v1::Restore& restore : state.restores()) {
     *response.add_restores() = restore;
   }
   for (const auto& [name, row] : all) {
-    if (!wanted.empty() && !wanted.contains(name)) continue;
     v1::MetricSeries& added = *response.add_series();
     added.set_name(name);
     added.set_unit(row.first);

@@ -42,12 +42,14 @@ absl::Time FindWaitStart(const RunMachine& machine);
 
 // `with_tensors`: with the tensors of the run's layout.
 v1::Run BuildRun(const RunMachine& machine, bool with_tensors);
+v1::Run BuildRunWithoutSpec(const RunMachine& machine);
 
-// A GetRunResponse that has only the spec of BuildRun with tensors, encoded. It
-// is by far the largest part of an answer, and never changes: it is encoded
-// once and shared. A parser merges it with the rest, which follows it.
+// A GetRunResponse, or JoinResponse, that has only the spec of BuildRun with
+// tensors, encoded. It is by far the largest part of an answer, and never
+// changes: it is encoded once and shared. A parser merges it with the rest,
+// which follows it.
 std::shared_ptr<const std::string> EncodeSpecPart(RunMachine& machine);
-// The rest: BuildRun without its spec, and of a complete run its final versions
+// The rest: the run without its spec, and of a complete run its final versions
 // and where to read them.
 v1::GetRunResponse BuildRunAnswer(const RunMachine& machine,
                                   const ServerDirectory& servers);
@@ -62,9 +64,18 @@ v1::RunMirror BuildMirror(const RunMachine& machine,
 v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
                                       const ServerDirectory& servers);
 
+// All islands, without next_page_token.
+v1::ListIslandsResponse BuildIslands(const RunMachine& machine);
+// The islands of a page, of `count`: [begin, end), and the next page's token.
+struct IslandsPage {
+  size_t begin = 0;
+  size_t end = 0;
+  std::string next_page_token;
+};
 // INVALID_ARGUMENT: page_size or page_token is wrong.
-absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
-    const RunMachine& machine, const v1::ListIslandsRequest& request);
+absl::StatusOr<IslandsPage> PlanIslands(size_t count,
+                                        const v1::ListIslandsRequest& request);
+// INVALID_ARGUMENT: page_size or page_token is wrong.
 absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
     const RunMachine& machine, const v1::ListCheckpointsRequest& request);
 
@@ -82,10 +93,9 @@ struct RoundsPage {
 absl::StatusOr<RoundsPage> PlanRounds(const RunState& state,
                                       const v1::ListRoundsRequest& request);
 
-// INVALID_ARGUMENT: a name is not a metric.
-absl::StatusOr<v1::GetMetricsResponse> BuildMetrics(
-    const RunMachine& machine, const VolatileSeries& series,
-    const v1::GetMetricsRequest& request);
+// All series.
+v1::GetMetricsResponse BuildMetrics(const RunMachine& machine,
+                                    const VolatileSeries& series);
 
 void SampleSeries(const RunMachine& machine, absl::Time now,
                   VolatileSeries& series);

@@ -126,10 +126,9 @@ TEST_F(RunRecordTest, ALeaveIsKeptWithWhatItTold) {
   EXPECT_EQ(left.leave().reason().size(), 256);
   EXPECT_EQ(left.leave().step(), 12);
   EXPECT_EQ(left.leave().loss(), 2.5);
-  const auto islands = BuildIslands(run_->machine(), {});
-  ASSERT_TRUE(islands.ok());
-  EXPECT_EQ(islands->islands(0).leave().step(), 12);
-  EXPECT_FALSE(islands->islands(1).has_leave());
+  const v1::ListIslandsResponse islands = BuildIslands(run_->machine());
+  EXPECT_EQ(islands.islands(0).leave().step(), 12);
+  EXPECT_FALSE(islands.islands(1).has_leave());
   const auto told = ToEvent(run_->log().back(), {});
   ASSERT_TRUE(told.has_value());
   EXPECT_EQ(told->island_changed().leave().step(), 12);
@@ -209,9 +208,8 @@ TEST_F(RunRecordTest, UnpushedWorkCountsOnceAFragmentAndVersion) {
   EXPECT_EQ(totals.unpushed_step_count(), 8);
   EXPECT_EQ(totals.unpushed_token_count(), 160);
   EXPECT_EQ(run_->state().members()[1].totals.unpushed_token_count(), 0);
-  const auto islands = BuildIslands(run_->machine(), {});
-  ASSERT_TRUE(islands.ok());
-  EXPECT_EQ(islands->islands(0).totals().unpushed_token_count(), 160);
+  const v1::ListIslandsResponse islands = BuildIslands(run_->machine());
+  EXPECT_EQ(islands.islands(0).totals().unpushed_token_count(), 160);
   run_->CheckLog();
 }
 
@@ -289,6 +287,108 @@ TEST_F(RunRecordTest, ARestoreForgetsNoUnpushedWork) {
   *request.add_unpushed() = work;
   ASSERT_TRUE(Progress("i0", request).ok());
   EXPECT_EQ(run_->state().members()[0].totals.unpushed_step_count(), 6);
+  run_->CheckLog();
+}
+
+// A round of one version may end twice without a push.
+TEST_F(RunRecordTest, EachNumberedPieceOfUnpushedWorkCountsOnce) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.set_checkpoint_every_round_count(1);
+  Start(spec);
+  Commit();
+  const auto tell = [this](const std::vector<v1::UnpushedWork>& work) {
+    v1::ReportProgressRequest request;
+    for (const v1::UnpushedWork& one : work) *request.add_unpushed() = one;
+    EXPECT_TRUE(Progress("i0", request).ok());
+    return run_->state().members()[0].totals.unpushed_step_count();
+  };
+  const auto make = [](int64_t number, int64_t version, int64_t step_count,
+                       int64_t island_epoch = 1) {
+    v1::UnpushedWork work = MakeWork(version, step_count);
+    work.set_island_epoch(island_epoch);
+    work.set_number(number);
+    return work;
+  };
+  EXPECT_EQ(tell({make(1, 1, 1), make(2, 1, 2)}), 3);
+  EXPECT_EQ(tell({make(1, 1, 1), make(2, 1, 2)}), 3) << "the answer was lost";
+  run_->Restart();
+  EXPECT_EQ(tell({make(2, 1, 2), make(3, 0, 4)}), 7) << "of an older version";
+  run_->Restart(run_->state().revision());
+  EXPECT_EQ(tell({make(3, 0, 4)}), 7);
+  EXPECT_EQ(tell({make(1, 1, 8, /*island_epoch=*/2)}), 7) << "not yet begun";
+  ASSERT_TRUE(run_->Join("i0").ok());
+  EXPECT_EQ(tell({make(3, 0, 4), make(1, 1, 8, /*island_epoch=*/2)}), 15);
+  ASSERT_TRUE(run_->RestoreRun("round-1").ok());
+  EXPECT_EQ(tell({make(2, 1, 16, 2), make(3, 1, 32, 2)}), 63)
+      << "both of the ended epoch";
+  EXPECT_EQ(tell({make(2, 1, 16, 2), make(3, 1, 32, 2)}), 63);
+  run_->CheckLog();
+}
+
+// The steps after a push are told after it.
+TEST_F(RunRecordTest, AnOutcomeCountsInPlaceOfWorkThatIsNotTheNewest) {
+  Start(ElasticSpec());
+  ASSERT_TRUE(run_->Train("i1", 0));
+  run_->PushAll("i0");
+  run_->Pass(absl::Seconds(10));
+  run_->FollowPlans();
+  run_->FollowPlans();
+  ASSERT_EQ(run_->state().commit_seq(), 1) << run_->machine().waits_for();
+  v1::ReportProgressRequest request;
+  for (int number : {1, 2}) {
+    v1::UnpushedWork& work = *request.add_unpushed();
+    work = MakeWork(number - 1, number);
+    work.set_island_epoch(1);
+    work.set_number(number);
+  }
+  request.mutable_unpushed(0)->set_seq(1);
+  ASSERT_TRUE(Progress("i1", request).ok());
+  run_->PushLate("i1", 0);
+  run_->FollowPlans();
+  ASSERT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_LATE);
+  const v1::IslandTotals& totals = run_->state().members()[1].totals;
+  EXPECT_EQ(totals.unpushed_step_count(), 2);
+  EXPECT_EQ(totals.unmerged_step_count(), 4);
+}
+
+TEST_F(RunRecordTest, ARestoreCountsWhatNoRoundHasDecided) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.mutable_schedule()->set_round_count(8);
+  spec.set_checkpoint_every_round_count(1);
+  Start(spec);
+  run_->claims_tokens = true;
+  Commit();
+  run_->PushAll("i0");
+  const v1::IslandTotals before = run_->state().members()[0].totals;
+  ASSERT_EQ(before.unmerged_step_count(), 0);
+  ASSERT_FALSE(run_->machine().observed().index.Seen(0).empty());
+  const int64_t seq =
+      run_->machine().observed().index.Seen(0).begin()->first.second;
+  const int64_t step_count = run_->machine()
+                                 .observed()
+                                 .index.Seen(0)
+                                 .begin()
+                                 ->second.info->step_count();
+  ASSERT_GT(step_count, 0);
+  ASSERT_TRUE(run_->RestoreRun("round-1").ok());
+  const v1::IslandTotals& totals = run_->state().members()[0].totals;
+  EXPECT_EQ(totals.unmerged_step_count(), step_count);
+  EXPECT_GT(totals.unmerged_token_count(), 0);
+  EXPECT_EQ(totals.merged_step_count(), before.merged_step_count());
+  // The island does not know whether the coordinator had learned of it.
+  v1::ReportProgressRequest request;
+  *request.add_unpushed() = MakeWork(1, step_count);
+  request.mutable_unpushed(0)->set_seq(seq);
+  request.mutable_unpushed(0)->set_island_epoch(1);
+  request.mutable_unpushed(0)->set_number(1);
+  ASSERT_TRUE(Progress("i0", request).ok());
+  EXPECT_EQ(totals.unpushed_step_count(), 0);
+  // Of this one the shards' reports came too late.
+  request.mutable_unpushed(0)->set_seq(seq + 1);
+  request.mutable_unpushed(0)->set_number(2);
+  ASSERT_TRUE(Progress("i0", request).ok());
+  EXPECT_EQ(run_->state().members()[0].totals.unpushed_step_count(),
+            step_count);
   run_->CheckLog();
 }
 

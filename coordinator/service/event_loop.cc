@@ -33,6 +33,11 @@ constexpr absl::Duration kLoggedStallMin = absl::Seconds(1);
 constexpr size_t kBatchCallsMax = 1024;
 constexpr size_t kBatchAnswerBytesMax = 8 << 20;
 
+// After the build of a view no other begins for so many times as long, so that
+// builds take little of the thread's time, however many runs are read.
+constexpr int kReadRest = 9;
+constexpr absl::Duration kReadRestMax = absl::Seconds(1);
+
 // Points where tests kill the program. The names are spelled out, so that a
 // test finds all of them in the binary.
 struct Failpoints {
@@ -166,11 +171,17 @@ absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Start(const Spec& spec) {
   loop->thread_ = std::thread([raw = loop.get()] { raw->Run(); });
   if (spec.metrics != nullptr) {
     spec.metrics->SetSource([raw = loop.get()](RunMetrics::Take take) {
-      raw->Post<std::vector<RunValues>>(
-          [](Coordinator& coordinator, absl::Time now) {
-            return ReadShownRuns(coordinator);
+      raw->Read<std::vector<RunValues>>(
+          "metrics", [](Coordinator&) { return absl::OkStatus(); },
+          [](Coordinator& coordinator) {
+            return [values = ReadShownRuns(coordinator)] { return values; };
           },
-          std::move(take));
+          [take = std::move(take)](
+              absl::StatusOr<std::shared_ptr<const std::vector<RunValues>>>
+                  values) {
+            if (values.ok()) return take(**values);
+            take(values.status());
+          });
     });
   }
   return loop;
@@ -261,7 +272,7 @@ void EventLoop::Run() {
     const absl::Time next =
         std::min(failure_.ok() ? std::min({coordinator_->NextTimer(),
                                            plans_.NextSend(),
-                                           plans_.NextSweep()})
+                                           plans_.NextSweep(), NextRead()})
                                : recovery_time_,
                  Now() + kIdleMax);
     {
@@ -314,6 +325,9 @@ void EventLoop::TryToRecover() {
   if (!recovered.ok()) return SetFailure(recovered);
   failure_ = absl::OkStatus();
   if (spec_.store->damage().ok()) LOG(INFO) << "the store takes records again";
+  for (const auto& [run_id, island] : plans_.ListIslands()) {
+    NoteStream(run_id, island, /*has_begun=*/true);
+  }
   plans_.NoteAll(*coordinator_);
   plans_.Send(*coordinator_, look_time_);
   Effects all;
@@ -355,7 +369,12 @@ void EventLoop::RunBatch(CallQueue<Event>& queued) {
          answer_bytes < kBatchAnswerBytesMax) {
     take();
     Event& event = batch.back();
-    if (event.origin.is_gone && event.origin.is_gone()) {
+    if (!event.view_key.empty()) {
+      std::vector<Event>& same = waiting_reads_[event.view_key];
+      if (same.empty()) read_turns_.push_back(event.view_key);
+      same.push_back(std::move(event));
+      batch.pop_back();
+    } else if (event.origin.is_gone && event.origin.is_gone()) {
       abandoned.push_back(std::move(event));
       batch.pop_back();
     } else {
@@ -369,6 +388,7 @@ void EventLoop::RunBatch(CallQueue<Event>& queued) {
   const absl::Status durable = MakeDurable(effects.batch);
   if (!durable.ok()) {
     SetFailure(durable);
+    RefuseReads(CannotStore(durable));
     return AnswerAll(std::move(batch), CannotStore(durable));
   }
   LogReasons(effects.reasons);
@@ -384,16 +404,62 @@ void EventLoop::RunBatch(CallQueue<Event>& queued) {
   if (effects.mirror_due && spec_.on_mirror_due) spec_.on_mirror_due();
   AnswerAll(std::move(batch), absl::OkStatus());
   NoteEndedStreams();  // Answers may have begun new ones.
+  ServeReads();
+}
+
+void EventLoop::ServeReads() {
+  if (read_turns_.empty() || Now() < next_read_) return;
+  const auto first = waiting_reads_.find(read_turns_.front());
+  std::vector<Event> asked = std::move(first->second);
+  waiting_reads_.erase(first);
+  read_turns_.pop_front();
+  auto reads = std::make_shared<std::vector<Event>>();
+  for (Event& event : asked) {
+    const absl::Status status =
+        event.origin.is_gone && event.origin.is_gone()
+            ? absl::CancelledError("the caller is gone")
+            : event.check(*coordinator_);
+    if (status.ok()) {
+      reads->push_back(std::move(event));
+      continue;
+    }
+    std::vector<Event> refused;
+    refused.push_back(std::move(event));
+    AnswerAll(std::move(refused), status);
+  }
+  if (reads->empty()) return;
+  const absl::Time begin = Now();
+  MakeView make = reads->front().build(*coordinator_);
+  const absl::Time end = Now();
+  next_read_ = end + std::min(kReadRest * (end - begin), kReadRestMax);
+  reads_.RunOwn([this, reads, make = std::move(make)] {
+    const std::shared_ptr<const void> view = make();
+    for (Event& event : *reads) event.answer_view(view);
+    MutexLock lock(&mutex_);
+    for (const Event& event : *reads) waiting_.Release(event.origin);
+  });
+}
+
+void EventLoop::RefuseReads(const absl::Status& status) {
+  for (auto& [key, reads] : std::exchange(waiting_reads_, {})) {
+    AnswerAll(std::move(reads), status);
+  }
+  read_turns_.clear();
 }
 
 void EventLoop::NoteEndedStreams() {
   for (const auto& [run_id, island] : plans_.TakeEnded()) {
-    const absl::StatusOr<RunMachine*> run = coordinator_->FindRun(run_id);
-    if (!run.ok()) continue;
-    (*run)
-        ->Step(event::PlanStream{island, /*has_begun=*/false}, look_time_)
-        .IgnoreError();
+    NoteStream(run_id, island, /*has_begun=*/false);
   }
+}
+
+void EventLoop::NoteStream(const std::string& run_id,
+                           const IslandCredentials& island, bool has_begun) {
+  const absl::StatusOr<RunMachine*> run = coordinator_->FindRun(run_id);
+  if (!run.ok()) return;
+  (*run)
+      ->Step(event::PlanStream{island, has_begun}, look_time_)
+      .IgnoreError();
 }
 
 void EventLoop::PublishEvents(const Effects& effects) {
@@ -545,6 +611,7 @@ void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
 }
 
 void EventLoop::EndAll() {
+  RefuseReads(Stopping());
   plans_.EndAll(Stopping());
   for (const LogWatch& watch : log_watches_) watch.sink->End(Stopping());
 }

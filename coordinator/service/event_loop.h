@@ -126,6 +126,35 @@ class EventLoop {
     PostEvent(std::move(event));
   }
 
+  // Reads the present state for callers that may be many. Those that wait with
+  // the same `key` share one view: `build` copies what it needs on the thread,
+  // after the calls came and from durable state only, and returns the function
+  // that makes the view in the read pool. Builds take at most a tenth of the
+  // thread's time. `check` is asked for each call, on the thread, right before.
+  // Calls `answer` exactly once, in the read pool with a view; an error, also of
+  // `check`, on the thread, or within this call if the read is refused.
+  template <typename View>
+  void Read(std::string key, std::function<absl::Status(Coordinator&)> check,
+            std::function<std::function<View()>(Coordinator&)> build,
+            std::function<void(absl::StatusOr<std::shared_ptr<const View>>)>
+                answer,
+            CallOrigin origin = {}) {
+    Event event;
+    event.view_key = std::move(key);
+    event.check = std::move(check);
+    event.build = [build = std::move(build)](Coordinator& coordinator) {
+      return [make = build(coordinator)]() -> std::shared_ptr<const void> {
+        return std::make_shared<const View>(make());
+      };
+    };
+    event.answer_view = [answer](const std::shared_ptr<const void>& view) {
+      answer(std::static_pointer_cast<const View>(view));
+    };
+    event.answer = std::move(answer);
+    event.origin = std::move(origin);
+    PostEvent(std::move(event));
+  }
+
   // Each sink gets the present state at once, then changes
   // (service/plan_publisher.h). A sink is
   // dropped when done or ended. A refused sink is ended with the error.
@@ -157,11 +186,17 @@ class EventLoop {
   ReadPool& reads() { return reads_; }
 
  private:
+  using MakeView = std::function<std::shared_ptr<const void>()>;
   struct Event {
     // Returns the bytes of the answer.
     std::function<size_t(Coordinator&, absl::Time)> decide;
     std::function<void(const absl::Status& durable)> answer;
     CallOrigin origin;
+    // Instead of `decide`, of a Read. `answer` gets errors only.
+    std::string view_key;  // Empty: none.
+    std::function<absl::Status(Coordinator&)> check;
+    std::function<MakeView(Coordinator&)> build;
+    std::function<void(const std::shared_ptr<const void>&)> answer_view;
   };
   struct LogWatch {
     std::string run_id;
@@ -189,12 +224,22 @@ class EventLoop {
   // later wait until `queued` is empty: so no rank waits forever.
   void RunBatch(CallQueue<Event>& queued);
   void AnswerAll(std::vector<Event> events, const absl::Status& durable);
+  // Answers the reads of the key whose turn it is, unless it is too soon.
+  // Requires: the state is durable.
+  void ServeReads();
+  void RefuseReads(const absl::Status& status);
+  // When ServeReads is needed; InfiniteFuture: not.
+  absl::Time NextRead() const {
+    return read_turns_.empty() ? absl::InfiniteFuture() : next_read_;
+  }
   absl::Status MakeDurable(const Batch& batch);
   void PublishEvents(const Effects& effects);
   // Calls on_refusal if the refusal has changed.
   void ShowRefusal();
   // Tells the core which islands have lost their last plan stream.
   void NoteEndedStreams();
+  void NoteStream(const std::string& run_id, const IslandCredentials& island,
+                  bool has_begun);
   // The pages that all event streams of a run share, while there is one.
   std::shared_ptr<RunEventPages> FindPages(const std::string& run_id,
                                            const std::string& run_uid);
@@ -213,6 +258,9 @@ class EventLoop {
   absl::Status shown_refusal_;  // By on_refusal.
   PlanPublisher plans_;
   std::list<LogWatch> log_watches_;
+  std::map<std::string, std::vector<Event>> waiting_reads_;  // By view_key.
+  std::deque<std::string> read_turns_;  // Each key of waiting_reads_.
+  absl::Time next_read_ = absl::InfinitePast();
   // By run_uid: a deleted run's id may be another run's by now.
   std::map<std::string, std::weak_ptr<RunEventPages>> event_pages_;
 

@@ -505,6 +505,33 @@ TEST_F(EventLoopTest, AnIslandIsAwayOnceItsLastPlanStreamHasEnded) {
   EXPECT_TRUE(is_away());
 }
 
+TEST_F(EventLoopTest, APlanStreamThatOutlivesAFailedAppendCounts) {
+  Do([](Coordinator& coordinator, absl::Time now) {
+    v1::CreateRunRequest request;
+    request.set_run_id("elastic");
+    *request.mutable_spec() = ElasticSpec();
+    EXPECT_TRUE(coordinator.CreateRun(request, now).ok());
+  });
+  const auto sink = Watch(Join("a", "elastic", ProgramFeatures()), "elastic");
+  Join("b", "elastic", ProgramFeatures());
+  store_.FailAppends(absl::DataLossError("an input/output error"));
+  EXPECT_FALSE(Post([](Coordinator& coordinator, absl::Time now) {
+                 Register(coordinator, "server-0", now);
+               }).get().ok());
+  store_.FailAppends(absl::OkStatus());
+  clock_.Advance(spec_.recovery_period);
+  Pass(kReconnectGrace + absl::Seconds(2));
+  EXPECT_FALSE(sink->has_ended);
+  std::vector<bool> away;
+  Do([&](Coordinator& coordinator, absl::Time) {
+    for (const ObservedMember& member :
+         (*coordinator.FindRun("elastic"))->observed().members) {
+      away.push_back(member.away);
+    }
+  });
+  EXPECT_THAT(away, testing::ElementsAre(false, true));
+}
+
 TEST_F(EventLoopTest, ThePositionInAPlanIsTheStoresNumberOfBatches) {
   const auto position = [&] {
     v1::LogPosition found;
@@ -938,6 +965,109 @@ TEST_F(EventLoopTest, EachSyncedAppendIsMeasured) {
   EXPECT_TRUE(Ask().ok());  // Writes nothing.
   EXPECT_EQ(fsync_seconds_.Collect().histogram.sample_count,
             after.sample_count);
+}
+
+// Reads a number for `key` and counts the builds.
+class ReadsTest : public EventLoopTest {
+ protected:
+  std::future<absl::StatusOr<int>> Read(
+      const std::string& key, absl::Status check = absl::OkStatus(),
+      absl::Duration cost = absl::ZeroDuration(), CallOrigin origin = {}) {
+    auto answered = std::make_shared<std::promise<absl::StatusOr<int>>>();
+    loop_->Read<int>(
+        key, [check](Coordinator&) { return check; },
+        [this, cost](Coordinator& coordinator) {
+          clock_.Advance(cost);
+          ++build_count_;
+          const int number =
+              coordinator.FindServer("server-0") != nullptr ? 1 : 0;
+          return [number] { return number; };
+        },
+        [answered](absl::StatusOr<std::shared_ptr<const int>> view) {
+          if (view.ok()) return answered->set_value(**view);
+          answered->set_value(view.status());
+        },
+        std::move(origin));
+    return answered->get_future();
+  }
+
+  std::atomic<int> build_count_{0};
+};
+
+TEST_F(ReadsTest, CallsThatWaitTogetherShareOneView) {
+  store_.Block();
+  auto registered = Post([](Coordinator& coordinator, absl::Time now) {
+    Register(coordinator, "server-0", now);
+  });
+  store_.AwaitAppend();
+  std::vector<std::future<absl::StatusOr<int>>> reads;
+  for (int i = 0; i < 50; ++i) reads.push_back(Read("a"));
+  auto other = Read("b");
+  auto refused = Read("a", absl::NotFoundError("test"));
+  auto gone = Read("a", absl::OkStatus(), absl::ZeroDuration(),
+                   {.is_gone = [] { return true; }});
+  EXPECT_EQ(build_count_, 0) << "nothing is read that is not durable";
+  store_.Release();
+  for (auto& read : reads) EXPECT_EQ(*read.get(), 1);
+  EXPECT_EQ(*other.get(), 1);
+  EXPECT_EQ(refused.get().status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(gone.get().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(build_count_, 2);
+  EXPECT_TRUE(registered.get().ok());
+}
+
+TEST_F(ReadsTest, ABuildThatCostsMuchIsFollowedByARest) {
+  EXPECT_TRUE(
+      Read("a", absl::OkStatus(), absl::Milliseconds(10)).get().ok());
+  auto second = Read("a");
+  auto other = Read("b");
+  EXPECT_TRUE(Ask().ok());
+  EXPECT_TRUE(Ask().ok());
+  EXPECT_EQ(build_count_, 1);
+  clock_.Advance(absl::Milliseconds(90));
+  EXPECT_TRUE(second.get().ok());
+  EXPECT_TRUE(other.get().ok());
+  EXPECT_EQ(build_count_, 3);
+}
+
+TEST_F(ReadsTest, WaitingReadsEndWhenTheLoopStopsOrItsDiskFails) {
+  EXPECT_TRUE(
+      Read("a", absl::OkStatus(), absl::Milliseconds(10)).get().ok());
+  auto waiting = Read("a");
+  EXPECT_TRUE(Ask().ok());
+  store_.FailAppends(absl::DataLossError("an input/output error"));
+  EXPECT_FALSE(Post([](Coordinator& coordinator, absl::Time now) {
+                 Register(coordinator, "server-0", now);
+               }).get().ok());
+  EXPECT_EQ(waiting.get().status().code(), absl::StatusCode::kUnavailable);
+  store_.FailAppends(absl::OkStatus());
+  Start();
+  EXPECT_TRUE(
+      Read("a", absl::OkStatus(), absl::Milliseconds(10)).get().ok());
+  auto last = Read("a");
+  EXPECT_TRUE(Ask().ok());
+  loop_->Stop();
+  EXPECT_EQ(last.get().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(build_count_, 2);
+}
+
+TEST_F(ReadsTest, ACallersBoundHoldsWhileItsReadsWait) {
+  spec_.waiting.a_caller.call_count = 2;
+  Start();
+  EXPECT_TRUE(
+      Read("a", absl::OkStatus(), absl::Milliseconds(10)).get().ok());
+  const CallOrigin greedy = {.caller = "reader:greedy"};
+  const auto ask = [&] {
+    return Read("a", absl::OkStatus(), absl::ZeroDuration(), greedy);
+  };
+  auto first = ask();
+  auto second = ask();
+  EXPECT_TRUE(Ask().ok());
+  EXPECT_EQ(ask().get().status().code(),
+            absl::StatusCode::kResourceExhausted);
+  clock_.Advance(absl::Milliseconds(90));
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(second.get().ok());
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "coordinator/service/answer.h"
 #include "coordinator/service/latest_writer.h"
 #include "coordinator/service/services.h"
+#include "coordinator/service/shared_answer.h"
 #include "coordinator/service/shared_slice.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "openssl/rand.h"
@@ -66,42 +67,65 @@ std::deque<grpc::ByteBuffer> ToMessage(EncodedIslandPlan plan) {
   return {grpc::ByteBuffer(parts, std::size(parts))};
 }
 
+// A JoinResponse in two parts.
+struct JoinAnswer {
+  std::shared_ptr<const std::string> spec_part;
+  v1::JoinResponse rest;
+
+  // The bytes that no other answer shares.
+  size_t ByteSizeLong() const { return rest.ByteSizeLong(); }
+};
+
 class IslandServiceImpl
-    : public v1::IslandService::WithRawCallbackMethod_WatchPlan<
-          v1::IslandService::CallbackService> {
+    : public v1::IslandService::WithRawCallbackMethod_Join<
+          v1::IslandService::WithRawCallbackMethod_WatchPlan<
+              v1::IslandService::CallbackService>> {
  public:
   IslandServiceImpl(EventLoop& loop, DataUrlSigner* signer)
       : loop_(loop), signer_(signer) {}
 
+  // The spec is sent from the run's own copy, by all calls at once.
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
-                                 const v1::JoinRequest* request,
-                                 v1::JoinResponse* response) override {
+                                 const grpc::ByteBuffer* bytes,
+                                 grpc::ByteBuffer* response) override {
+    const auto call = std::make_shared<const RawCall<v1::JoinRequest>>(
+        context, *bytes, response);
+    if (!call->caller.ok()) return AnswerError(context, call->caller.status());
     absl::Status status =
-        CheckCaller(*context, Role::kIsland, request->island_id());
-    const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
-    if (status.ok()) status = caller.status();
+        CheckCaller(*context, Role::kIsland, call->request.island_id());
     absl::StatusOr<std::string> secret = MakeSecret();
     if (status.ok()) status = secret.status();
-    if (!status.ok()) return AnswerError(context, status);
-    return Answer<v1::JoinResponse>(
-        loop_, context, request, response,
-        [request, caller = *caller, secret = *secret](
+    if (!status.ok()) {
+      call->Finish(status);
+      return call->reactor;
+    }
+    loop_.Post<JoinAnswer>(
+        [call, secret = *std::move(secret)](
             Coordinator& coordinator,
-            absl::Time now) -> absl::StatusOr<v1::JoinResponse> {
+            absl::Time now) -> absl::StatusOr<JoinAnswer> {
+          const v1::JoinRequest& request = call->request;
           RETURN_IF_ERROR(coordinator.CheckLog(
-              request->log_seen(),
-              {"island", request->island_id(), request->run_id()}, now));
-          ASSIGN_OR_RETURN(RunMachine* const run,
-                           FindRunFor(coordinator, caller, request->run_id()));
-          ASSIGN_OR_RETURN(
-              event::Join join,
-              coordinator.MakeJoin(*request, secret, caller.scope, *run));
+              request.log_seen(),
+              {"island", request.island_id(), request.run_id()}, now));
+          ASSIGN_OR_RETURN(RunMachine* const run, call->FindRun(coordinator));
+          ASSIGN_OR_RETURN(event::Join join,
+                           coordinator.MakeJoin(request, secret,
+                                                call->caller->scope, *run));
           ASSIGN_OR_RETURN(RunAnswer answer, run->Step(std::move(join), now));
           v1::JoinResponse& joined = answer.joined;
-          *joined.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
+          *joined.mutable_run() = BuildRunWithoutSpec(*run);
           *joined.mutable_plan() = coordinator.IslandPlan(*run, joined.slot());
-          return joined;
-        });
+          return JoinAnswer{EncodeSpecPart(*run), std::move(joined)};
+        },
+        [call](absl::StatusOr<JoinAnswer> answer) {
+          if (!answer.ok()) return call->Finish(answer.status());
+          const grpc::Slice parts[] = {
+              ShareSlice(answer->spec_part),
+              grpc::Slice(answer->rest.SerializeAsString())};
+          call->Finish(grpc::ByteBuffer(parts, std::size(parts)));
+        },
+        call->origin);
+    return call->reactor;
   }
 
   grpc::ServerUnaryReactor* ReportReady(

@@ -201,6 +201,17 @@ PlanPublisher::TakeEnded() {
   return ended;
 }
 
+std::vector<std::pair<std::string, IslandCredentials>>
+PlanPublisher::ListIslands() const {
+  std::vector<std::pair<std::string, IslandCredentials>> islands;
+  for (const auto& [run_id, run] : runs_) {
+    for (const IslandStream& stream : run.streams) {
+      islands.emplace_back(run_id, stream.island);
+    }
+  }
+  return islands;
+}
+
 void PlanPublisher::Note(const Coordinator& coordinator,
                          const Effects& effects) {
   // Another run may have the id by now, and these streams are not of it.

@@ -79,6 +79,8 @@ class PlanPublisher {
   // The same island may have a new stream by the time of the call: then it is
   // left out.
   std::vector<std::pair<std::string, IslandCredentials>> TakeEnded();
+  // The island of each stream, with its run_id.
+  std::vector<std::pair<std::string, IslandCredentials>> ListIslands() const;
 
   void EndAll(const absl::Status& status);
 

@@ -1,5 +1,5 @@
-// Threads that read the store for queries, so that the event loop's thread never
-// waits for the disk on a reader's behalf.
+// Threads that read the store and make answers for queries, so that the event
+// loop's thread never waits for the disk or encodes on a reader's behalf.
 //
 // Thread-safe.
 

@@ -1,3 +1,4 @@
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -6,13 +7,13 @@
 #include "atoll/storage/v1/mirror_manifest.pb.h"
 #include "base/mirror/mirror_manifest.h"
 #include "base/random_id/random_id.h"
-#include "base/rpc/chunk_codec.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/run_queries.h"
 #include "coordinator/service/answer.h"
 #include "coordinator/service/services.h"
+#include "coordinator/service/shared_answer.h"
 #include "coordinator/service/shared_slice.h"
 
 namespace atl::coordinator {
@@ -69,17 +70,8 @@ grpc::ServerUnaryReactor* Steer(EventLoop& loop,
 // An encoded GetRunResponse.
 struct EncodedRun {
   std::shared_ptr<const std::string> spec_part;
-  std::string rest;
-
-  // The bytes that no other answer shares.
-  size_t ByteSizeLong() const { return rest.size(); }
+  std::shared_ptr<const std::string> rest;
 };
-
-grpc::ByteBuffer ToBuffer(const EncodedRun& run) {
-  const grpc::Slice parts[] = {ShareSlice(run.spec_part),
-                               grpc::Slice(run.rest)};
-  return grpc::ByteBuffer(parts, 2);
-}
 
 class RunServiceImpl : public v1::RunService::WithRawCallbackMethod_GetRun<
                            v1::RunService::CallbackService> {
@@ -108,29 +100,20 @@ class RunServiceImpl : public v1::RunService::WithRawCallbackMethod_GetRun<
   grpc::ServerUnaryReactor* GetRun(grpc::CallbackServerContext* context,
                                    const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response) override {
-    v1::GetRunRequest asked;
-    absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
-    if (caller.ok() && !rpc::DecodeMessage(*request, &asked)) {
-      caller = absl::InvalidArgumentError("the request is no GetRunRequest");
-    }
-    if (!caller.ok()) return AnswerError(context, caller.status());
-    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-    loop_.Post<EncodedRun>(
-        [run_id = asked.run_id(), caller = *std::move(caller)](
-            Coordinator& coordinator,
-            absl::Time now) -> absl::StatusOr<EncodedRun> {
-          ASSIGN_OR_RETURN(RunMachine* const run,
-                           FindRunFor(coordinator, caller, run_id));
-          return EncodedRun{
-              EncodeSpecPart(*run),
-              BuildRunAnswer(*run, coordinator).SerializeAsString()};
+    return AnswerShared<v1::GetRunRequest, EncodedRun>(
+        loop_, context, request, response,
+        [](Coordinator& coordinator, RunMachine& run) {
+          return [spec_part = EncodeSpecPart(run),
+                  rest = BuildRunAnswer(run, coordinator)] {
+            return EncodedRun{spec_part, std::make_shared<const std::string>(
+                                             rest.SerializeAsString())};
+          };
         },
-        [reactor, response](absl::StatusOr<EncodedRun> answer) {
-          if (answer.ok()) *response = ToBuffer(*answer);
-          reactor->Finish(rpc::ToGrpc(WithDefaultReason(answer.status())));
-        },
-        GetOrigin(context, request->Length(), asked.run_id()));
-    return reactor;
+        [](const EncodedRun& run, const v1::GetRunRequest&) {
+          const grpc::Slice parts[] = {ShareSlice(run.spec_part),
+                                       ShareSlice(run.rest)};
+          return grpc::ByteBuffer(parts, std::size(parts));
+        });
   }
 
   grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context,

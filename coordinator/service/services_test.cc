@@ -392,6 +392,85 @@ TEST_F(ServicesTest, DrivesARunToItsEndAndTellsWhatItDid) {
   EXPECT_EQ(page.next_page_token(), "");
 }
 
+TEST_F(ServicesTest, AJoinIsAnsweredWithTheWholeRun) {
+  ASSERT_TRUE(CreateRun().ok());
+  const absl::StatusOr<v1::JoinResponse> joined = Join("a");
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_GT(joined->run().spec().layout().tensors_size(), 0);
+  EXPECT_EQ(joined->run().SerializeAsString(), GetRun().SerializeAsString());
+  EXPECT_EQ(Join("b", {}, "none").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ServicesTest, AReadShowsWhatItsCallerDidBefore) {
+  ASSERT_TRUE(CreateRun().ok());
+  StartServers();
+  v1::GetRunStateRequest request;
+  request.set_run_id("run");
+  for (int i = 0; i < 20; ++i) {
+    const bool pauses = i % 2 == 0;
+    v1::PauseRunRequest pause;
+    pause.set_run_id("run");
+    v1::PauseRunResponse paused;
+    v1::ResumeRunRequest resume;
+    resume.set_run_id("run");
+    v1::ResumeRunResponse resumed;
+    grpc::ClientContext steering;
+    ASSERT_TRUE(
+        (pauses ? life_->runs->PauseRun(&steering, pause, &paused)
+                : life_->runs->ResumeRun(&steering, resume, &resumed))
+            .ok());
+    v1::GetRunStateResponse shown;
+    grpc::ClientContext reading;
+    ASSERT_TRUE(life_->states->GetRunState(&reading, request, &shown).ok());
+    EXPECT_EQ(shown.run().state(),
+              pauses ? v1::RUN_STATE_PAUSED : v1::RUN_STATE_ACTIVE);
+  }
+}
+
+TEST_F(ServicesTest, PagesOfIslandsAndSomeMetricsArePartsOfTheWhole) {
+  ASSERT_TRUE(CreateRun().ok());
+  for (const char* id : {"a", "b"}) ASSERT_TRUE(Join(id).ok());
+  const auto list = [this](int page_size, const std::string& token) {
+    v1::ListIslandsRequest request;
+    request.set_run_id("run");
+    request.set_page_size(page_size);
+    request.set_page_token(token);
+    v1::ListIslandsResponse page;
+    grpc::ClientContext context;
+    const grpc::Status status =
+        life_->states->ListIslands(&context, request, &page);
+    EXPECT_EQ(status.ok(), page_size >= 0) << status.error_message();
+    return page;
+  };
+  const v1::ListIslandsResponse whole = list(0, "");
+  ASSERT_EQ(whole.islands_size(), 2);
+  EXPECT_EQ(whole.islands(1).island_id(), "b");
+  EXPECT_EQ(whole.next_page_token(), "");
+  v1::ListIslandsResponse page = list(1, "");
+  EXPECT_EQ(page.next_page_token(), "1");
+  const v1::ListIslandsResponse rest = list(1, "1");
+  EXPECT_EQ(rest.next_page_token(), "");
+  page.MergeFrom(rest);
+  page.clear_next_page_token();
+  EXPECT_EQ(page.SerializeAsString(), whole.SerializeAsString());
+  EXPECT_EQ(list(1, "7").islands_size(), 0);
+  list(-1, "");
+
+  EXPECT_EQ(GetMetrics().series_size(), 2);
+  v1::GetMetricsRequest request;
+  request.set_run_id("run");
+  v1::GetMetricsResponse metrics;
+  grpc::ClientContext all;
+  ASSERT_TRUE(life_->states->GetMetrics(&all, request, &metrics).ok());
+  EXPECT_GT(metrics.series_size(), 2);
+  request.add_names("no such metric");
+  grpc::ClientContext wrong;
+  const grpc::Status status =
+      life_->states->GetMetrics(&wrong, request, &metrics);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), testing::HasSubstr("no such metric"));
+}
+
 TEST_F(ServicesTest, DeletesARunWithItsHistory) {
   RunAll();
   v1::DeleteRunRequest request;

@@ -2,20 +2,26 @@
 
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "absl/strings/string_view.h"
 #include "base/rpc/chunk_codec.h"
 #include "grpcpp/support/slice.h"
 
 namespace atl::coordinator {
 
-// A slice of the bytes of `text`, which it keeps alive. Not null.
-inline grpc::Slice ShareSlice(std::shared_ptr<const std::string> text) {
+// A slice of `size` bytes of `text` from `begin`, which keeps it alive. Not
+// null.
+inline grpc::Slice ShareSlice(std::shared_ptr<const std::string> text,
+                              size_t begin = 0,
+                              size_t size = std::string::npos) {
   using Shared = std::shared_ptr<const std::string>;
   auto kept = std::make_unique<Shared>(std::move(text));
-  const std::string& bytes = **kept;
+  const absl::string_view bytes =
+      absl::string_view(**kept).substr(begin, size);
   return rpc::BorrowSlice(
       bytes,
       [](void* part) {

@@ -1,5 +1,8 @@
 #include <deque>
+#include <iterator>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,9 +18,11 @@
 #include "coordinator/core/outputs/round_phases.h"
 #include "coordinator/core/run_queries.h"
 #include "coordinator/service/answer.h"
+#include "coordinator/service/encoded_items.h"
 #include "coordinator/service/log_secret.h"
 #include "coordinator/service/run_event_writer.h"
 #include "coordinator/service/services.h"
+#include "coordinator/service/shared_answer.h"
 
 namespace atl::coordinator {
 namespace {
@@ -77,86 +82,139 @@ absl::StatusOr<v1::ListRoundsResponse> ReadRounds(const Store& store,
   return response;
 }
 
-class TrainingStateServiceImpl
-    : public v1::TrainingStateService::WithRawCallbackMethod_WatchRun<
-          v1::TrainingStateService::CallbackService> {
+using States = v1::TrainingStateService;
+using RawStates = States::WithRawCallbackMethod_GetRunState<
+    States::WithRawCallbackMethod_ListIslands<
+        States::WithRawCallbackMethod_ListRounds<
+            States::WithRawCallbackMethod_GetMetrics<
+                States::WithRawCallbackMethod_WatchRun<
+                    States::CallbackService>>>>>;
+
+absl::StatusOr<grpc::ByteBuffer> CutIslands(
+    const EncodedItems& islands, const v1::ListIslandsRequest& request) {
+  ASSIGN_OR_RETURN(const IslandsPage page,
+                   PlanIslands(islands.size(), request));
+  v1::ListIslandsResponse rest;
+  rest.set_next_page_token(page.next_page_token);
+  const grpc::Slice parts[] = {islands.Slice(page.begin, page.end),
+                               grpc::Slice(rest.SerializeAsString())};
+  return grpc::ByteBuffer(parts, std::size(parts));
+}
+
+struct MetricsView {
+  explicit MetricsView(const v1::GetMetricsResponse& metrics)
+      : items(metrics, metrics.series()) {
+    for (const v1::MetricSeries& series : metrics.series()) {
+      names.push_back(series.name());
+    }
+  }
+
+  EncodedItems items;
+  std::vector<std::string> names;  // By item.
+};
+
+absl::StatusOr<grpc::ByteBuffer> CutMetrics(
+    const MetricsView& view, const v1::GetMetricsRequest& request) {
+  std::set<std::string> wanted(request.names().begin(), request.names().end());
+  std::vector<grpc::Slice> parts;
+  for (size_t i = 0; i < view.names.size(); ++i) {
+    if (request.names().empty() || wanted.erase(view.names[i]) > 0) {
+      parts.push_back(view.items.Slice(i, i + 1));
+    }
+  }
+  if (!wanted.empty()) {
+    return InvalidFields({{"names", absl::StrCat("\"", *wanted.begin(),
+                                                 "\" is not a metric of a "
+                                                 "run")}});
+  }
+  parts.push_back(view.items.Rest());
+  return grpc::ByteBuffer(parts.data(), parts.size());
+}
+
+// Queries that readers may send often are answered from shared views.
+class TrainingStateServiceImpl : public RawStates {
  public:
   TrainingStateServiceImpl(EventLoop& loop, std::string data_dir)
       : loop_(loop), data_dir_(std::move(data_dir)) {}
 
-  grpc::ServerUnaryReactor* GetRunState(
-      grpc::CallbackServerContext* context,
-      const v1::GetRunStateRequest* request,
-      v1::GetRunStateResponse* response) override {
-    return AnswerForRun(
+  grpc::ServerUnaryReactor* GetRunState(grpc::CallbackServerContext* context,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override {
+    return AnswerShared<v1::GetRunStateRequest, EncodedItems>(
         loop_, context, request, response,
-        [=](Coordinator& coordinator, RunMachine& run, absl::Time now) {
-          return BuildRunState(run, coordinator);
-        });
-  }
-
-  grpc::ServerUnaryReactor* ListIslands(
-      grpc::CallbackServerContext* context,
-      const v1::ListIslandsRequest* request,
-      v1::ListIslandsResponse* response) override {
-    return AnswerForRun(
-        loop_, context, request, response,
-        [=](Coordinator& coordinator, RunMachine& run, absl::Time now) {
-          return BuildIslands(run, *request);
-        });
-  }
-
-  grpc::ServerUnaryReactor* ListRounds(
-      grpc::CallbackServerContext* context,
-      const v1::ListRoundsRequest* request,
-      v1::ListRoundsResponse* response) override {
-    // The pool reads the history, once the page's rounds are durable.
-    const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
-    if (!caller.ok()) return AnswerError(context, caller.status());
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    const CallOrigin origin = GetOrigin(context, *request);
-    loop_.Post<AskedRounds>(
-        [request, caller = *caller](
-            Coordinator& coordinator,
-            absl::Time now) -> absl::StatusOr<AskedRounds> {
-          ASSIGN_OR_RETURN(
-              RunMachine* const run,
-              FindRunFor(coordinator, caller, request->run_id()));
-          ASSIGN_OR_RETURN(RoundsPage page, PlanRounds(run->state(), *request));
-          return AskedRounds{run->state().run_uid(), std::move(page)};
+        [](Coordinator& coordinator, RunMachine& run) {
+          return [state = BuildRunState(run, coordinator)] {
+            return EncodedItems(state);
+          };
         },
-        [=, this](absl::StatusOr<AskedRounds> asked) {
+        [](const EncodedItems& state, const v1::GetRunStateRequest&) {
+          const grpc::Slice whole = state.Rest();
+          return grpc::ByteBuffer(&whole, 1);
+        });
+  }
+
+  grpc::ServerUnaryReactor* ListIslands(grpc::CallbackServerContext* context,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override {
+    return AnswerShared<v1::ListIslandsRequest, EncodedItems>(
+        loop_, context, request, response,
+        [](Coordinator& coordinator, RunMachine& run) {
+          return [list = BuildIslands(run)] {
+            return EncodedItems(list, list.islands());
+          };
+        },
+        CutIslands);
+  }
+
+  // The rows are read and encoded off the loop.
+  grpc::ServerUnaryReactor* ListRounds(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override {
+    using Call = RawCall<v1::ListRoundsRequest>;
+    const auto call =
+        std::make_shared<const Call>(context, *request, response);
+    if (!call->caller.ok()) return AnswerError(context, call->caller.status());
+    loop_.Post<AskedRounds>(
+        [call](Coordinator& coordinator,
+               absl::Time now) -> absl::StatusOr<AskedRounds> {
+          ASSIGN_OR_RETURN(RunMachine* const run, call->FindRun(coordinator));
+          ASSIGN_OR_RETURN(RoundsPage page,
+                           PlanRounds(run->state(), call->request));
+          return std::make_shared<const RoundsToRead>(
+              RoundsToRead{run->state().run_uid(), std::move(page),
+                           ListPhases(run->state(), run->observed())});
+        },
+        [this, call](absl::StatusOr<AskedRounds> asked) {
           absl::Status status = asked.status();
           if (status.ok()) {
             status = loop_.reads().Run(
-                origin, [=, this, asked = *std::move(asked)](
-                            const absl::Status& admitted) {
-                  using Read = absl::StatusOr<v1::ListRoundsResponse>;
-                  AddKnownPhases(
-                      reactor, request, response, asked,
-                      admitted.ok() ? ReadRounds(loop_.store(),
-                                                 request->run_id(), asked.page)
-                                    : Read(admitted));
+                call->origin, [this, call, asked = *std::move(asked)](
+                                  const absl::Status& admitted) {
+                  using Read = absl::StatusOr<grpc::ByteBuffer>;
+                  FinishRounds(call, asked,
+                               admitted.ok()
+                                   ? ReadPage(call->request.run_id(), *asked)
+                                   : Read(admitted));
                 });
           }
-          if (!status.ok()) {
-            reactor->Finish(rpc::ToGrpc(WithDefaultReason(status)));
-          }
+          if (!status.ok()) call->Finish(status);
         },
-        origin);
-    return reactor;
+        call->origin);
+    return call->reactor;
   }
 
-  grpc::ServerUnaryReactor* GetMetrics(
-      grpc::CallbackServerContext* context,
-      const v1::GetMetricsRequest* request,
-      v1::GetMetricsResponse* response) override {
-    return AnswerForRun(
+  grpc::ServerUnaryReactor* GetMetrics(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override {
+    return AnswerShared<v1::GetMetricsRequest, MetricsView>(
         loop_, context, request, response,
-        [=](Coordinator& coordinator, RunMachine& run, absl::Time now) {
-          return BuildMetrics(run, coordinator.series(request->run_id()),
-                              *request);
-        });
+        [](Coordinator& coordinator, RunMachine& run) {
+          return [metrics = BuildMetrics(
+                      run, coordinator.series(run.state().run_id()))] {
+            return MetricsView(metrics);
+          };
+        },
+        CutMetrics);
   }
 
   // Its messages are encoded once for all streams of a run.
@@ -212,40 +270,44 @@ class TrainingStateServiceImpl
 
  private:
   // A page of a run's history, as it was decided.
-  struct AskedRounds {
+  struct RoundsToRead {
     std::string run_uid;
     RoundsPage page;
+    std::vector<IslandPhases> islands;
   };
+  using AskedRounds = std::shared_ptr<const RoundsToRead>;
 
-  // Adds to the rounds what only the core knows, and answers.
-  void AddKnownPhases(grpc::ServerUnaryReactor* reactor,
-                      const v1::ListRoundsRequest* request,
-                      v1::ListRoundsResponse* response,
-                      const AskedRounds& asked,
-                      absl::StatusOr<v1::ListRoundsResponse> read) {
-    loop_.Post<v1::ListRoundsResponse>(
-        [request, run_uid = asked.run_uid, first_kept = asked.page.first_kept,
-         read = std::move(read)](Coordinator& coordinator,
-                                 absl::Time now) mutable
-        -> absl::StatusOr<v1::ListRoundsResponse> {
+  absl::StatusOr<grpc::ByteBuffer> ReadPage(const std::string& run_id,
+                                            const RoundsToRead& asked) {
+    ASSIGN_OR_RETURN(v1::ListRoundsResponse page,
+                     ReadRounds(loop_.store(), run_id, asked.page));
+    AddPhases(asked.islands, kPageBytes, page);
+    return rpc::EncodeMessage(page);
+  }
+
+  // Answers with the page, unless its rows may be of another run by now.
+  void FinishRounds(
+      const std::shared_ptr<const RawCall<v1::ListRoundsRequest>>& call,
+      const AskedRounds& asked, absl::StatusOr<grpc::ByteBuffer> read) {
+    loop_.Post<grpc::ByteBuffer>(
+        [call, asked, read = std::move(read)](Coordinator& coordinator,
+                                              absl::Time now)
+            -> absl::StatusOr<grpc::ByteBuffer> {
           ASSIGN_OR_RETURN(const RunMachine* const run,
-                           coordinator.FindRun(request->run_id()));
+                           coordinator.FindRun(call->request.run_id()));
           ASSIGN_OR_RETURN(const RoundsPage present,
                            PlanRounds(run->state(), {}));
           // The rows may have gone before they were read.
-          if (run->state().run_uid() != run_uid ||
-              (!read.ok() && present.first_kept != first_kept)) {
+          if (run->state().run_uid() != asked->run_uid ||
+              (!read.ok() && present.first_kept != asked->page.first_kept)) {
             return Refuse(absl::StatusCode::kUnavailable, "HISTORY_MOVED",
                           "rounds were deleted while they were read: call "
                           "again");
           }
-          RETURN_IF_ERROR(read.status());
-          AddPhases(run->state(), run->observed(), kPageBytes, *read);
-          return std::move(read);
+          return read;
         },
-        [reactor, response](absl::StatusOr<v1::ListRoundsResponse> result) {
-          if (result.ok()) *response = *std::move(result);
-          reactor->Finish(rpc::ToGrpc(WithDefaultReason(result.status())));
+        [call](absl::StatusOr<grpc::ByteBuffer> answer) {
+          call->Finish(std::move(answer));
         });
   }
 

@@ -411,6 +411,8 @@ SaveSummary IslandLoop::FindEvaluator(int64_t version) const {
 void IslandLoop::NoteUnpushed(v1::UnpushedWork work) {
   if (work.step_count() < 1 || unpushed_.size() >= kUnpushedCountMax) return;
   work.set_run_epoch(run_epoch_);
+  work.set_island_epoch(island_epoch_);
+  work.set_number(++unpushed_number_);
   unpushed_.push_back(std::move(work));
 }
 
@@ -424,10 +426,10 @@ void IslandLoop::GiveUpRound() {
 }
 
 // A contribution that all shards have gets an outcome.
-void IslandLoop::GiveUpSync() {
+void IslandLoop::GiveUpSync(bool is_restored) {
   if (!sync_.has_value()) return;
   for (const Sync::Part& part : sync_->parts) {
-    if (part.pushed || part.refused ||
+    if ((!is_restored && (part.pushed || part.refused)) ||
         Decided(View().FindOutcome(part.at.fragment, sync_->seq))) {
       continue;
     }
@@ -437,8 +439,8 @@ void IslandLoop::GiveUpSync() {
   sync_.reset();
 }
 
-void IslandLoop::GiveUpStream() {
-  stream_.GiveUp(View());
+void IslandLoop::GiveUpStream(bool is_restored) {
+  stream_.GiveUp(View(), is_restored);
   for (v1::UnpushedWork& work : stream_.TakeUnpushed()) {
     NoteUnpushed(std::move(work));
   }
@@ -454,13 +456,13 @@ std::vector<v1::UnpushedWork> IslandLoop::TakeUnpushed() {
   return std::exchange(unpushed_, {});
 }
 
-void IslandLoop::DropAll() {
+void IslandLoop::DropAll(bool is_restored) {
   held_.clear();
   held_commit_seq_ = 0;
   wanted_.clear();
   GiveUpRound();
-  GiveUpSync();
-  GiveUpStream();
+  GiveUpSync(is_restored);
+  GiveUpStream(is_restored);
   restore_due_ = false;
   evaluators_.clear();
   ready_reported_ = {0, 0};
@@ -469,7 +471,7 @@ void IslandLoop::DropAll() {
 }
 
 void IslandLoop::StartAfresh(int64_t run_epoch) {
-  DropAll();
+  DropAll(/*is_restored=*/true);
   run_epoch_ = run_epoch;
   // Versions go back, and those after them are made anew.
   evaluated_version_ = 0;

@@ -188,10 +188,11 @@ class IslandLoop {
   void SettleRecovery();
   // These turn steps that no shard has into unpushed work.
   void GiveUpRound();
-  void GiveUpSync();
-  void GiveUpStream();
+  // `is_restored`: the coordinator may not have learned of pushed ones.
+  void GiveUpSync(bool is_restored = false);
+  void GiveUpStream(bool is_restored = false);
   void NoteUnpushed(v1::UnpushedWork work);
-  void DropAll();
+  void DropAll(bool is_restored = false);
   // The run was restored: `run_epoch` begins.
   void StartAfresh(int64_t run_epoch);
   void ReconcileSave(const SaveSummary& save);
@@ -282,6 +283,7 @@ class IslandLoop {
   std::optional<Round> round_;
   std::optional<Sync> sync_;
   std::vector<v1::UnpushedWork> unpushed_;
+  int64_t unpushed_number_ = 0;  // The newest piece has it.
   // (island_epoch, coordinator_epoch) of the last ready report.
   std::pair<int64_t, int64_t> ready_reported_{0, 0};
   std::map<int64_t, Evaluator> evaluators_;  // By the version that is made.

@@ -428,6 +428,14 @@ TEST_F(StreamingLoopTest, WhatIsInFlightIsUnpushedWorkUntilShardsHaveIt) {
   EXPECT_EQ(Unpushed(), "f0 v0 x2 #1; f0 v1 x1; f1 v0 x3");
 }
 
+TEST_F(StreamingLoopTest, TellsWhatARestoreTakes) {
+  PushFirst();
+  plan_.set_run_epoch(2);
+  plan_.set_commit_seq(9);
+  Publish();
+  EXPECT_EQ(Unpushed(), "f0 v0 x2 #1; f0 v1 x1; f1 v0 x3");
+}
+
 TEST_F(StreamingLoopTest, ADroppedContributionStartsAgainFromTheAnchor) {
   PushFirst();
   Decide(0, 1, v1::OUTCOME_DROPPED);

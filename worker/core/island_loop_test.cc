@@ -516,6 +516,17 @@ TEST_F(IslandLoopTest, TellsTheWorkThatARestoreTakes) {
   ASSERT_EQ(told.size(), 1);
   EXPECT_EQ(told[0].run_epoch(), 1);
   EXPECT_EQ(told[0].step_count(), 1);
+  EXPECT_EQ(told[0].island_epoch(), 1);
+  EXPECT_EQ(told[0].number(), 1);
+}
+
+// Nobody may have told the coordinator of it in time.
+TEST_F(IslandLoopTest, TellsTheContributionThatARestoreTakesFromShards) {
+  PushFirst();
+  plan_.set_run_epoch(2);
+  plan_.set_commit_seq(9);
+  Publish();
+  EXPECT_EQ(Unpushed(), "f0 v0 x2 #1");
 }
 
 TEST_F(IslandLoopTest, TellsTheWorkOfASavedContribution) {

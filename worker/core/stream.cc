@@ -55,17 +55,18 @@ void Stream::NoteFlight(int32_t f) {
   work.set_seq(flight.seq);
 }
 
-void Stream::GiveUpFlight(const PlanView& view, int32_t f) {
+void Stream::GiveUpFlight(const PlanView& view, int32_t f, bool is_restored) {
   const std::optional<Flight>& flight = tracks_[f].flight;
-  if (flight.has_value() && !flight->pushed && !flight->refused &&
+  if (flight.has_value() &&
+      (is_restored || (!flight->pushed && !flight->refused)) &&
       view.FindOutcome(f, flight->seq) == v1::OUTCOME_UNSPECIFIED) {
     NoteFlight(f);
   }
 }
 
-void Stream::GiveUp(const PlanView& view) {
+void Stream::GiveUp(const PlanView& view, bool is_restored) {
   for (int32_t f = 0; f < static_cast<int32_t>(tracks_.size()); ++f) {
-    GiveUpFlight(view, f);
+    GiveUpFlight(view, f, is_restored);
     GiveUpSteps(f, view.CutVersion(f));
   }
   clock_ = 0;

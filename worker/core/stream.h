@@ -42,8 +42,9 @@ class Stream {
   };
 
   bool begun() const { return !tracks_.empty(); }
-  // Drops all local values. Their work that is not pushed is unpushed work.
-  void GiveUp(const PlanView& view);
+  // Drops all local values. Their work that is not pushed is unpushed work; if
+  // the run was restored, so is what has no outcome.
+  void GiveUp(const PlanView& view, bool is_restored = false);
   // The work that ended without a push since the last call; without run_epoch.
   std::vector<v1::UnpushedWork> TakeUnpushed() {
     return std::exchange(unpushed_, {});
@@ -130,7 +131,8 @@ class Stream {
   // Nor is the contribution in flight.
   void NoteFlight(int32_t f);
   // The same, unless the shards have it.
-  void GiveUpFlight(const PlanView& view, int32_t f);
+  void GiveUpFlight(const PlanView& view, int32_t f,
+                    bool is_restored = false);
   Due FindDue(const PlanView& view, int32_t f) const;
   int64_t ApplyStepMin(const PlanView& view, const Flight& flight) const;
   int64_t ApplyStepMax(const PlanView& view, const Flight& flight) const;

@@ -9,17 +9,16 @@
 namespace atl::coordinator {
 namespace {
 
-void AddPhases(const RunState& state, const Observations& observed,
-               v1::Round& round) {
+void AddPhases(const std::vector<IslandPhases>& islands, v1::Round& round) {
   for (v1::RoundContribution& contribution : *round.mutable_contributions()) {
     const int32_t slot = contribution.info().key().slot();
     // Another island may have taken over the slot since.
-    if (slot < 0 || static_cast<size_t>(slot) >= observed.members.size() ||
-        state.members()[slot].record.island_id() != contribution.island_id()) {
+    if (slot < 0 || static_cast<size_t>(slot) >= islands.size() ||
+        islands[slot].island_id != contribution.island_id()) {
       continue;
     }
     for (v1::PhaseTime& phase :
-         observed.members[slot].phases.Find(contribution.info().key().seq())) {
+         islands[slot].phases.Find(contribution.info().key().seq())) {
       *contribution.add_phases() = std::move(phase);
     }
     if (contribution.phases().empty() ||
@@ -36,11 +35,21 @@ void AddPhases(const RunState& state, const Observations& observed,
 
 }  // namespace
 
-void AddPhases(const RunState& state, const Observations& observed,
-               int64_t bytes_max, v1::ListRoundsResponse& page) {
+std::vector<IslandPhases> ListPhases(const RunState& state,
+                                     const Observations& observed) {
+  std::vector<IslandPhases> islands;
+  for (size_t slot = 0; slot < observed.members.size(); ++slot) {
+    islands.push_back({state.members()[slot].record.island_id(),
+                       observed.members[slot].phases});
+  }
+  return islands;
+}
+
+void AddPhases(const std::vector<IslandPhases>& islands, int64_t bytes_max,
+               v1::ListRoundsResponse& page) {
   int64_t bytes = 0;
   for (int i = 0; i < page.rounds_size(); ++i) {
-    AddPhases(state, observed, *page.mutable_rounds(i));
+    AddPhases(islands, *page.mutable_rounds(i));
     bytes += static_cast<int64_t>(page.rounds(i).ByteSizeLong());
     if (i == 0 || bytes <= bytes_max) continue;
     page.set_next_page_token(absl::StrCat(page.rounds(i - 1).commit_seq()));

@@ -95,8 +95,9 @@ struct ObservedMember {
   int64_t acknowledged_seq = 0;
   v1::IslandPhase phase = v1::ISLAND_PHASE_UNSPECIFIED;
   std::string phase_reason;
-  // It is present, but has had no plan stream for kStreamGrace: rounds do not
-  // wait for it. Only in elastic runs that are not async.
+  // It is present, but has had no plan stream for kStreamGrace, or since the
+  // start for kReconnectGrace: rounds do not wait for it. Only in elastic runs
+  // that are not async.
   bool away = false;
   // Sum of losses since its last contribution was due, for the round's history.
   double loss_sum = 0;

@@ -17,30 +17,40 @@ static_assert(kPhases[kPush] == v1::PHASE_PUSH);
 
 }  // namespace
 
+const PhaseTable::Syncs& PhaseTable::kept() const {
+  static const Syncs* const empty = new Syncs();
+  return kept_ == nullptr ? *empty : *kept_;
+}
+
 bool PhaseTable::Add(const v1::SyncPhases& sync) {
-  const auto place =
-      std::lower_bound(kept_.begin(), kept_.end(), sync.seq(), IsBefore);
-  if (place != kept_.end() && place->seq == sync.seq()) return false;
-  if (kept_.size() == kKeptMax && place == kept_.begin()) return false;
+  const Syncs& known = kept();
+  const auto found =
+      std::lower_bound(known.begin(), known.end(), sync.seq(), IsBefore);
+  if (found != known.end() && found->seq == sync.seq()) return false;
+  if (known.size() == kKeptMax && found == known.begin()) return false;
+  const auto place = found - known.begin();
   Sync added;
   added.seq = sync.seq();
   for (const v1::PhaseTime& phase : sync.phases()) {
-    const auto known = std::find(kPhases.begin(), kPhases.end(), phase.phase());
-    if (known == kPhases.end()) continue;
-    added.spans[known - kPhases.begin()] = {
+    const auto kind = std::find(kPhases.begin(), kPhases.end(), phase.phase());
+    if (kind == kPhases.end()) continue;
+    added.spans[kind - kPhases.begin()] = {
         absl::ToUnixMicros(FromProto(phase.start_time())),
         absl::ToInt64Microseconds(FromProto(phase.duration()))};
   }
-  kept_.insert(place, added);
-  if (kept_.size() > kKeptMax) kept_.erase(kept_.begin());
+  if (kept_ == nullptr || shares_) kept_ = std::make_shared<Syncs>(known);
+  shares_ = false;
+  kept_->insert(kept_->begin() + place, added);
+  if (kept_->size() > kKeptMax) kept_->erase(kept_->begin());
   return true;
 }
 
 absl::Duration PhaseTable::MedianPush(size_t count) const {
   std::vector<int64_t> pushes;
-  const size_t first = kept_.size() - std::min(count, kept_.size());
-  for (size_t i = first; i < kept_.size(); ++i) {
-    const int64_t duration_us = kept_[i].spans[kPush].duration_us;
+  const Syncs& known = kept();
+  const size_t first = known.size() - std::min(count, known.size());
+  for (size_t i = first; i < known.size(); ++i) {
+    const int64_t duration_us = known[i].spans[kPush].duration_us;
     if (duration_us >= 0) pushes.push_back(duration_us);
   }
   if (pushes.empty()) return absl::ZeroDuration();
@@ -50,10 +60,11 @@ absl::Duration PhaseTable::MedianPush(size_t count) const {
 }
 
 std::vector<v1::PhaseTime> PhaseTable::Find(int64_t seq) const {
+  const Syncs& known = kept();
   const auto sync =
-      std::lower_bound(kept_.begin(), kept_.end(), seq, IsBefore);
+      std::lower_bound(known.begin(), known.end(), seq, IsBefore);
   std::vector<v1::PhaseTime> phases;
-  if (sync == kept_.end() || sync->seq != seq) return phases;
+  if (sync == known.end() || sync->seq != seq) return phases;
   std::vector<size_t> order;
   for (size_t i = 0; i < kPhases.size(); ++i) {
     if (sync->spans[i].duration_us >= 0) order.push_back(i);

@@ -1,6 +1,8 @@
 // The phases of an island's newest synchronizations, as it has reported them.
 //
 // Bounded: 256 synchronizations of 88 bytes. Times are kept to the microsecond.
+// A copy shares them until one of the two changes, so another thread may read
+// it at leisure.
 //
 // Pure. Thread-compatible.
 
@@ -9,6 +11,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -19,6 +23,15 @@ namespace atl::coordinator {
 class PhaseTable {
  public:
   static constexpr size_t kKeptMax = 256;
+
+  PhaseTable() = default;
+  PhaseTable(const PhaseTable& other) : kept_(other.Share()), shares_(true) {}
+  PhaseTable(PhaseTable&&) = default;
+  PhaseTable& operator=(PhaseTable other) {
+    kept_ = std::move(other.kept_);
+    shares_ = other.shares_;
+    return *this;
+  }
 
   // Returns false, and changes nothing, if the seq is known, or if kKeptMax
   // greater ones are. Requires: CheckProgress (spec/) accepts `sync`.
@@ -42,7 +55,16 @@ class PhaseTable {
   };
   static bool IsBefore(const Sync& sync, int64_t seq) { return sync.seq < seq; }
 
-  std::vector<Sync> kept_;  // By seq.
+  using Syncs = std::vector<Sync>;
+
+  std::shared_ptr<Syncs> Share() const {
+    shares_ = true;
+    return kept_;
+  }
+  const Syncs& kept() const;
+
+  std::shared_ptr<Syncs> kept_;  // By seq. Null: empty.
+  mutable bool shares_ = false;  // A copy may read kept_: it never changes.
 };
 
 }  // namespace atl::coordinator

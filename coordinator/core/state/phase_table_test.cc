@@ -76,6 +76,23 @@ TEST(PhaseTableTest, KnowsTheMedianOfTheNewestPushes) {
   EXPECT_EQ(table.MedianPush(1), absl::ZeroDuration());
 }
 
+// Another thread may read the copy.
+TEST(PhaseTableTest, ACopyStaysAsItIs) {
+  PhaseTable table;
+  EXPECT_TRUE(table.Add(MakeSync(7, absl::Seconds(7))));
+  const PhaseTable copy = table;
+  EXPECT_TRUE(table.Add(MakeSync(8, absl::Seconds(8))));
+  EXPECT_TRUE(table.Add(MakeSync(9, absl::Seconds(9))));
+  EXPECT_FALSE(copy.Find(7).empty());
+  EXPECT_TRUE(copy.Find(8).empty());
+  EXPECT_FALSE(table.Find(7).empty());
+  EXPECT_FALSE(table.Find(8).empty());
+  PhaseTable other = copy;
+  EXPECT_TRUE(other.Add(MakeSync(10, absl::Seconds(10))));
+  EXPECT_TRUE(copy.Find(10).empty());
+  EXPECT_TRUE(table.Find(10).empty());
+}
+
 TEST(PhaseTableTest, FindsASeqThatCameLate) {
   PhaseTable table;
   EXPECT_TRUE(table.Add(MakeSync(9, absl::Seconds(9))));

@@ -530,7 +530,8 @@ void RunState::ApplyOutcome(const v1::ContributionOutcome& outcome,
   if (outcome.key().slot() < members_.size()) {
     Member& member = members_[outcome.key().slot()];
     (merged ? member.merged_count : member.unmerged_count) += 1;
-    const auto told = member.newest_unpushed.find(outcome.key().fragment());
+    const auto told =
+        member.newest_unpushed.find({outcome.key().fragment(), true});
     // The island may not know that shards have it, or push it after all.
     const bool is_counted =
         told != member.newest_unpushed.end() &&
@@ -725,20 +726,26 @@ bool RunState::IsUncounted(const Member& member,
       work.version() > fragments_[work.fragment()].newest.version() + 1) {
     return false;
   }
-  const auto newest = member.newest_unpushed.find(work.fragment());
-  // An ended epoch's versions are not known here: one piece of each fragment.
-  if (newest != member.newest_unpushed.end() &&
-      work.run_epoch() != run_epoch() &&
-      work.run_epoch() == newest->second.run_epoch()) {
-    return false;
+  if (work.island_epoch() > member.record.island_epoch()) return false;
+  for (const auto& [place, counted] : member.newest_unpushed) {
+    if (work.number() > 0) {
+      if (std::pair(work.island_epoch(), work.number()) <=
+          std::pair(counted.island_epoch(), counted.number())) {
+        return false;
+      }
+      continue;
+    }
+    // From an older program. An ended epoch's versions are not known here.
+    if (place.first == work.fragment() &&
+        (std::pair(work.run_epoch(), work.version()) <=
+             std::pair(counted.run_epoch(), counted.version()) ||
+         (work.run_epoch() != run_epoch() &&
+          work.run_epoch() == counted.run_epoch()))) {
+      return false;
+    }
   }
-  if (newest != member.newest_unpushed.end() &&
-      std::make_pair(work.run_epoch(), work.version()) <=
-          std::make_pair(newest->second.run_epoch(),
-                         newest->second.version())) {
-    return false;
-  }
-  if (work.seq() == 0 || work.run_epoch() != run_epoch()) return true;
+  if (work.seq() == 0) return true;
+  // In an ended epoch every seq up to the newest outcome's has one.
   v1::ContributionKey key;
   key.set_run_epoch(work.run_epoch());
   key.set_fragment(work.fragment());
@@ -753,17 +760,16 @@ absl::Status RunState::ApplyUnpushed(const storage::v1::WorkUnpushed& body) {
   }
   Member& member = members_[body.slot()];
   for (const v1::UnpushedWork& work : body.work()) {
-    if (!IsUncounted(member, work)) {
+    if (FindFragment(work.fragment()) == nullptr) {
       return Misfit(absl::StrCat("unpushed work of slot ", body.slot(),
-                                 ", fragment ", work.fragment(), ", version ",
-                                 work.version()));
+                                 ", fragment ", work.fragment()));
     }
     v1::IslandTotals& totals = member.totals;
     totals.set_unpushed_step_count(
         Sum(totals.unpushed_step_count(), work.step_count()));
     totals.set_unpushed_token_count(
         Sum(totals.unpushed_token_count(), work.token_count()));
-    member.newest_unpushed[work.fragment()] = work;
+    member.newest_unpushed[{work.fragment(), work.seq() > 0}] = work;
   }
   return absl::OkStatus();
 }
@@ -812,7 +818,7 @@ std::string RunState::DebugString() const {
                     absl::FormatTime(member.refusal_time), " until ",
                     member.sits_out_until, " totals ",
                     member.totals.ShortDebugString(), "\n");
-    for (const auto& [fragment, work] : member.newest_unpushed) {
+    for (const auto& [place, work] : member.newest_unpushed) {
       absl::StrAppend(&text, "unpushed ", work.ShortDebugString(), "\n");
     }
   }

@@ -53,8 +53,9 @@ struct Member {
   absl::Time refusal_time;     // When; only if refused_count > 0.
   int64_t sits_out_until = 0;  // Not asked below this commit_seq.
   v1::IslandTotals totals;     // Island.totals.
-  // By fragment: the newest work without a push that is in `totals`.
-  std::map<int32_t, v1::UnpushedWork> newest_unpushed;
+  // The newest work without a push that is in `totals`, by fragment and whether
+  // a contribution was made of it.
+  std::map<std::pair<int32_t, bool>, v1::UnpushedWork> newest_unpushed;
 
   // Leases a data shard and may push.
   bool present() const {
@@ -237,9 +238,9 @@ class RunState {
   // the slots of `open` without a token; if it has none, those of all present
   // members without a token; otherwise all of `open`.
   std::vector<int32_t> ListEvaluators(const v1::OpenRound& open) const;
-  // True if the member's unpushed work is not counted yet: it is of a later
-  // (run_epoch, version) of its fragment than what is, which exists or is the
-  // next one, and its contribution has no outcome.
+  // True if the member's unpushed work is not counted yet: it comes after all
+  // that is, its version exists or is the next one, and its contribution has no
+  // outcome.
   bool IsUncounted(const Member& member, const v1::UnpushedWork& work) const;
   // True if the member was asked to evaluate the version, which exists. Async
   // islands evaluate what they hold in their turn: at most one version in as

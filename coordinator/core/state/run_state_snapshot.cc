@@ -24,7 +24,7 @@ storage::v1::MemberSnapshot ToSnapshot(const Member& member) {
   snapshot.set_unmerged_count(member.unmerged_count);
   *snapshot.mutable_set_time() = ToProto(member.set_time);
   *snapshot.mutable_totals() = member.totals;
-  for (const auto& [fragment, work] : member.newest_unpushed) {
+  for (const auto& [place, work] : member.newest_unpushed) {
     *snapshot.add_newest_unpushed() = work;
   }
   if (member.refused_count == 0) return snapshot;
@@ -208,7 +208,7 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
     added.set_time = FromProto(member.set_time());
     added.totals = member.totals();
     for (const v1::UnpushedWork& work : member.newest_unpushed()) {
-      added.newest_unpushed[work.fragment()] = work;
+      added.newest_unpushed[{work.fragment(), work.seq() > 0}] = work;
     }
     if (member.refused_count() == 0) continue;
     added.refused_count = member.refused_count();
