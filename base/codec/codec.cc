@@ -19,7 +19,7 @@ constexpr std::array kAll = {
     CodecId::kTopK};
 
 bool HasAvx512() {
-  // What Highway compiles for HWY_AVX3. Its own question would link libhwy,
+  // As Highway compiles for HWY_AVX3. Its own question would link libhwy,
   // which measures the clock for 3 ms at every program's start.
   return __builtin_cpu_supports("avx512f") &&
          __builtin_cpu_supports("avx512bw") &&
