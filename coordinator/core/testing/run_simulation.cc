@@ -150,7 +150,7 @@ bool RunSimulation::Collect() {
   for (storage::v1::Record& record : records) {
     log_.push_back(std::move(record));
   }
-  snapshots_[state().revision()] = state().DebugString();
+  if (!records.empty()) snapshots_[state().revision()] = state().DebugString();
   if (checks_index) CheckDecisions();
   // Otherwise the caller would send Tick again and again.
   EXPECT_GT(machine_->NextTimer(), now_) << machine_->waits_for();
@@ -735,7 +735,7 @@ void RunSimulation::Pass(absl::Duration duration,
 }
 
 void RunSimulation::Restart(int64_t snapshot_revision) {
-  Collect();
+  if (Collect()) CheckUnchanged();
   Replay(snapshot_revision);
 }
 
@@ -847,8 +847,14 @@ static std::string DescribePoint(const RunState& state) {
   return point.DebugString();
 }
 
+void RunSimulation::CheckUnchanged() const {
+  const auto seen = snapshots_.find(state().revision());
+  ASSERT_NE(seen, snapshots_.end());
+  EXPECT_EQ(state().DebugString(), seen->second) << "changed without a record";
+}
+
 void RunSimulation::CheckLog() {
-  Collect();
+  if (Collect()) CheckUnchanged();
   RunState replayed;
   std::set<Key> decided;
   std::map<int32_t, v1::Seal> seals;

@@ -218,6 +218,8 @@ class RunSimulation : public ServerDirectory {
   bool Collect();
   // The timers that the machine keeps are those that a scan of everything finds.
   void CheckTimers() const;
+  // The state is as after its newest record.
+  void CheckUnchanged() const;
   // As Restart, for the machine alone.
   void Replay(int64_t snapshot_revision);
   void Report(int32_t shard);
