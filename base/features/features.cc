@@ -252,6 +252,7 @@ constexpr Name kNames[] = {
     {kTensorBuffer, "tensors of class buffer"},
     {kReportingHeartbeat, "heartbeats that report"},
     {kPlansOfChangedRuns, "plans of changed runs"},
+    {kPlansOfChangedParts, "plans of changed parts"},
     {kUnknown, "a value or field of the run's spec that is newer than this "
                "program"},
 };
@@ -261,7 +262,7 @@ constexpr Name kNames[] = {
 uint64_t ProgramFeatures() {
   return kBaseFeatures | kRunUid | kLogPosition | kDataExternal | kDataByFile |
          kWeightUnits | kTensorBuffer | kReportingHeartbeat |
-         kPlansOfChangedRuns;
+         kPlansOfChangedRuns | kPlansOfChangedParts;
 }
 
 uint64_t PeerFeatures(uint64_t sent) {

@@ -88,6 +88,8 @@ inline constexpr uint64_t kTensorBuffer = uint64_t{1} << 38;
 inline constexpr uint64_t kReportingHeartbeat = uint64_t{1} << 39;
 // A server takes plans without the runs that have not changed.
 inline constexpr uint64_t kPlansOfChangedRuns = uint64_t{1} << 40;
+// A server takes changes of runs' plans. Needs kPlansOfChangedRuns.
+inline constexpr uint64_t kPlansOfChangedParts = uint64_t{1} << 42;
 
 // No program has it: the spec has a value or a field that this program does
 // not know.

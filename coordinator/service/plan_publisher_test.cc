@@ -68,6 +68,7 @@ class ServerReceiver : public PlanPublisher::ServerSink {
     EXPECT_FALSE(end.has_value());
     ++count;
     run_count += offered.runs_size();
+    if (offered.runs_size() > 0) newest = offered.runs(0);
     if (next_.has_value()) MergePlans(*std::move(next_), offered);
     next_ = std::move(offered);
     if (!is_slow) Take();
@@ -87,6 +88,7 @@ class ServerReceiver : public PlanPublisher::ServerSink {
   }
 
   v1::ServerPlan plan;  // Whole.
+  v1::ServerRunPlan newest;  // As it was given.
   int count = 0;
   int run_count = 0;  // Runs that were not named as unchanged.
   std::optional<absl::Status> end;
@@ -363,7 +365,10 @@ class PlanPublisherTest : public testing::Test {
         if (has_joined) Watch(run_id, island_id);
         break;
       case 6:
-        WatchAsServer(Pick(kServers), Pick(4) == 0 ? 0 : ProgramFeatures());
+        WatchAsServer(Pick(kServers),
+                      Pick(4) == 0   ? 0
+                      : Pick(4) == 0 ? ProgramFeatures() & ~kPlansOfChangedParts
+                                     : ProgramFeatures());
         break;
       case 7:
         if (Pick(10) == 0) Register(Pick(kServers));
@@ -524,6 +529,59 @@ TEST_F(PlanPublisherTest, AServerGetsOnlyItsOwnRunsAndOnlyWhatHasChanged) {
     EXPECT_EQ(receiver->plan.runs(0).members_size(), 1);
     EXPECT_EQ(receiver->plan.runs(1).members_size(), 0);
   }
+}
+
+TEST_F(PlanPublisherTest, AServersPlanSaysOnlyWhichPartsHaveChanged) {
+  for (int s = 0; s < 2; ++s) Register(s);
+  Create("one", SimpleSpec(2));
+  StartRun("one");
+  const auto receiver = WatchAsServer(0);
+  const auto change_after = [&](const auto& step) {
+    Settle();
+    now_ += absl::Seconds(1);
+    step();
+    Take();
+    EXPECT_TRUE(receiver->newest.is_change());
+    EXPECT_EQ(Content(receiver->plan), Content(core_.ServerPlan("server-0")));
+    return receiver->newest;
+  };
+  const auto push = [&](int fragment) {
+    Push("one", 0);
+    Push("one", 1);
+    std::erase_if(pushed_["one"], [&](const v1::ContributionInfo& info) {
+      return info.key().fragment() != fragment;
+    });
+    for (int s = 0; s < 2; ++s) Report(s, /*persists=*/false);
+  };
+  EXPECT_FALSE(receiver->newest.is_change());
+  v1::ServerRunPlan change = change_after([&] { push(0); });
+  ASSERT_EQ(change.seals_size(), 1);
+  EXPECT_EQ(change.seals(0).contributions_size(), 2);
+  EXPECT_EQ(change.members_size(), 0);
+  change = change_after([&] { push(1); });
+  ASSERT_EQ(change.seals_size(), 2);
+  EXPECT_EQ(change.seals(0).contributions_size(), 0) << "as before";
+  EXPECT_EQ(change.seals(1).contributions_size(), 2);
+  // Both shards have merged: both commits, and no seal anew.
+  change = change_after([&] {
+    for (int s = 0; s < 2; ++s) Report(s, /*persists=*/false);
+  });
+  ASSERT_EQ(change.commits_size(), 2);
+  EXPECT_EQ(change.commits(1).outcomes_size(), 2);
+  EXPECT_EQ(change.seals(0).contributions_size(), 0);
+  change = change_after([&] { Join("one", "i2"); });
+  ASSERT_EQ(change.members_size(), 1);
+  EXPECT_EQ(change.members(0).slot(), 2);
+  EXPECT_EQ(change.commits(0).outcomes_size(), 0) << "as before";
+  change = change_after([&] {
+    EXPECT_TRUE(Run("one")
+                    .Step(event::Leave{islands_[{"one", "i2"}]}, now_)
+                    .ok());
+  });
+  EXPECT_EQ(change.members_size(), 0);
+  ASSERT_EQ(change.gone_slots_size(), 1);
+  EXPECT_EQ(change.gone_slots(0), 2);
+  EXPECT_EQ(receiver->plan.runs(0).members_size(), 2);
 }
 
 TEST_F(PlanPublisherTest, ChangesWithinTheGapGoOutTogether) {
