@@ -73,13 +73,17 @@ void PlanPublisher::Refresh(const Coordinator& coordinator,
 void PlanPublisher::Offer(const Coordinator& coordinator,
                           const RunMachine& machine, const Run& run,
                           IslandStream& stream, bool is_first) {
-  std::string own = EncodeOwnPart(run.shared, machine.state(),
-                                  machine.observed(), stream.slot);
+  const auto encode = [&](bool has_sealed) {
+    return EncodeOwnPart(run.shared, machine.state(), machine.observed(),
+                         stream.slot, has_sealed);
+  };
+  std::string own = encode(/*has_sealed=*/true);
   const codec::Sha256Digest digest = codec::ComputeSha256(own);
   if (!is_first && stream.shared_number == run.shared_number &&
       stream.own == digest) {
     return;
   }
+  if (!run.shared.sealed.empty()) own = encode(/*has_sealed=*/false);
   stream.shared_number = run.shared_number;
   stream.own = digest;
   stream.sink->Offer({EncodeHead(coordinator.IslandPlanHead(machine)),

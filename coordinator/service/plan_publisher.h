@@ -1,7 +1,8 @@
 // Sends plans to the streams of islands and servers, when they have changed.
 //
 // An island gets its plan if the part that all islands of the run share or its
-// own part differs from what its stream was given last. A server gets the plans
+// own part differs from what its stream was given last. A SEAL that has its
+// contribution alone sends it none. A server gets the plans
 // of its own runs; if it has the feature "plans of changed runs", those that
 // have not changed are only named, and with "plans of changed parts" a run's plan
 // says only what has changed.
@@ -89,8 +90,8 @@ class PlanPublisher {
     IslandCredentials island;
     std::shared_ptr<IslandSink> sink;
     int32_t slot = 0;
-    // Its newest plan had this Run.shared_number, and an own part with this
-    // digest.
+    // Its newest plan had this Run.shared_number, and an own part whose text with
+    // sealed rounds has this digest.
     int64_t shared_number = 0;
     codec::Sha256Digest own = {};
   };

@@ -16,7 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/island_service.pb.h"
 #include "base/features/features.h"
+#include "base/layout/run_timing.h"
 #include "coordinator/client/plan_parts.h"
+#include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/testing/run_simulation.h"
 #include "gtest/gtest.h"
 
@@ -385,6 +387,22 @@ class PlanPublisherTest : public testing::Test {
     }
   }
 
+  // The plan without rounds that were sealed since, if the SEAL does not concern
+  // the island.
+  v1::IslandPlan WithoutSealed(v1::IslandPlan plan) {
+    const RunState& state = Run(plan.run_id()).state();
+    google::protobuf::RepeatedPtrField<v1::OpenRound> rounds;
+    for (const v1::OpenRound& round : plan.open_rounds()) {
+      if (IsAsync(state.spec().schedule()) ||
+          state.fragments()[round.fragment()].phase != RoundPhase::kSealed ||
+          !IsSealOfOthers(state, round.fragment(), plan.slot())) {
+        *rounds.Add() = round;
+      }
+    }
+    plan.mutable_open_rounds()->Swap(&rounds);
+    return plan;
+  }
+
   // Every open stream has given its receiver the whole plan.
   void Check() {
     Settle();
@@ -399,7 +417,7 @@ class PlanPublisherTest : public testing::Test {
       ASSERT_TRUE(Run(run_id).CheckIsland(islands_[who]).ok());
       const int32_t slot =
           Run(run_id).state().FindMember(island_id)->record.slot();
-      ASSERT_EQ(Content(receiver->plan),
+      ASSERT_EQ(Content(WithoutSealed(receiver->plan)),
                 Content(core_.IslandPlan(Run(run_id), slot)));
       ++checked_count_;
     }
@@ -483,7 +501,7 @@ TEST_F(PlanPublisherTest, AnIslandGetsAPlanOnlyForWhatConcernsIt) {
             0);
   EXPECT_EQ(count_of([&] { Join("one", "another"); }), 0);
   EXPECT_EQ(count_of([&] { Report(0); }), 0);
-  // The round is sealed, and committed.
+  // The round is sealed, which it need not know, and committed.
   EXPECT_EQ(count_of([&] {
               for (int slot = 0; slot < 2; ++slot) Push("one", slot);
               for (int i = 0; i < 4; ++i) {
@@ -491,7 +509,7 @@ TEST_F(PlanPublisherTest, AnIslandGetsAPlanOnlyForWhatConcernsIt) {
                 Take();
               }
             }),
-            2);
+            1);
   ASSERT_EQ(watcher->plan.commit_seq(), 1);
   EXPECT_EQ(watcher->plan.persisted_commit_seq(), 0);
   // A shard's disk is none of its business.
@@ -500,6 +518,38 @@ TEST_F(PlanPublisherTest, AnIslandGetsAPlanOnlyForWhatConcernsIt) {
             }),
             0);
   EXPECT_EQ(count_of([&] { Register(1); }), 1);
+}
+
+TEST_F(PlanPublisherTest, ASealGoesToTheIslandsThatItLeavesOut) {
+  for (int s = 0; s < 2; ++s) Register(s);
+  v1::RunSpec spec = ElasticSpec();
+  spec.mutable_schedule()->set_min_quorum(1);
+  Create("one", spec);
+  StartRun("one");
+  const auto sealed = Watch("one", "i0");
+  const auto left_out = Watch("one", "i1");
+  Settle();
+  Push("one", 0);
+  for (int s = 0; s < 2; ++s) Report(s);
+  Settle();
+  const int counts[] = {sealed->count, left_out->count};
+  for (int i = 0; i < 1000; ++i) {
+    if (Run("one").state().fragments()[0].phase == RoundPhase::kSealed) break;
+    now_ += absl::Seconds(1);
+    for (const char* island_id : {"i0", "i1"}) {
+      const IslandCredentials& island = islands_[{"one", island_id}];
+      EXPECT_TRUE(Run("one").Step(event::Heartbeat{island}, now_).ok());
+    }
+    for (int s = 0; s < 2; ++s) Report(s);
+    Settle();
+  }
+  ASSERT_EQ(Run("one").state().fragments()[0].phase, RoundPhase::kSealed);
+  EXPECT_EQ(sealed->count, counts[0]);
+  EXPECT_EQ(sealed->plan.open_rounds_size(), 1);
+  EXPECT_EQ(left_out->count, counts[1] + 1);
+  EXPECT_EQ(left_out->plan.open_rounds_size(), 0);
+  // A first plan is as the round is.
+  EXPECT_EQ(Watch("one", "i0")->plan.open_rounds_size(), 0);
 }
 
 TEST_F(PlanPublisherTest, AServerGetsOnlyItsOwnRunsAndOnlyWhatHasChanged) {

@@ -709,7 +709,7 @@ UNITS = {
         "mirror_thread": "//base/failpoint //base/mirror:cluster_object //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:mirror_writer //base/mirror:open_mirror //base/mirror:run_owner //base/object_store //base/object_store:retrier //base/obs:log //base/obs:log_pace //base/random_id //base/status //base/sync:mutex //base/time:clock //base/time:proto_time //coordinator/core:run_machine //proto:cluster_object_proto //proto:plan_proto :event_loop @protobuf",
         "mirror_thread_test": "//base/io //base/mirror:cluster_object //base/mirror:mirror_names //base/object_store:file_store //base/object_store:object_url //base/random_id //base/sync:mutex //base/time:clock //coordinator/store/testing:memory_store :mirror_thread",
         "plan_publisher": "//base/codec:sha256 //base/features //base/status //base/status:refusal //coordinator/core/outputs:island_parts //coordinator/core/outputs:server_changes //coordinator/core:coordinator :plan_sink :stream_room",
-        "plan_publisher_test": "//base/features //coordinator/client:plan_parts //coordinator/core/testing:run_simulation //proto:island_service_proto :plan_publisher",
+        "plan_publisher_test": "//base/features //base/layout:schedule //coordinator/client:plan_parts //coordinator/core/outputs:plans //coordinator/core/testing:run_simulation //proto:island_service_proto :plan_publisher",
         "plan_sink": "",
         "read_pool": "//base/status //base/status:refusal //base/sync:mutex :waiting_calls",
         "read_pool_test": "//base/status:refusal :read_pool",

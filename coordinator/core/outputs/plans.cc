@@ -39,6 +39,9 @@ v1::OpenRound SharedOpenRound(const v1::OpenRound& open) {
   return shared;
 }
 
+int32_t SlotOf(const v1::SlotPlan& plan) { return plan.slot(); }
+int32_t SlotOf(const v1::SealedContribution& one) { return one.key().slot(); }
+
 // Tells the island of `slot` its turn among `evaluators`.
 void AddEvaluator(const std::vector<int32_t>& evaluators, int32_t slot,
                   v1::OpenRound& told) {
@@ -222,6 +225,29 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state,
   plan.set_commit_seq(state.commit_seq());
   plan.set_persisted_commit_seq(PersistedCommitSeq(state, observed));
   return plan;
+}
+
+std::vector<v1::OpenRound> ListSealedRounds(const RunState& state) {
+  std::vector<v1::OpenRound> rounds;
+  if (!state.started() || IsAsync(state.spec().schedule())) return rounds;
+  for (const FragmentState& fragment : state.fragments()) {
+    if (fragment.phase == RoundPhase::kSealed) {
+      rounds.push_back(SharedOpenRound(fragment.open));
+    }
+  }
+  return rounds;
+}
+
+bool IsSealOfOthers(const RunState& state, int32_t fragment, int32_t slot) {
+  const auto has_slot = [slot](const auto& all) {
+    const auto at = std::lower_bound(
+        all.begin(), all.end(), slot,
+        [](const auto& one, int32_t s) { return SlotOf(one) < s; });
+    return at != all.end() && SlotOf(*at) == slot;
+  };
+  const FragmentState& at = state.fragments()[fragment];
+  return has_slot(at.sealed.seal().contributions()) ||
+         !has_slot(at.open.slots());
 }
 
 void AddIsland(const RunState& state, const Observations& observed,

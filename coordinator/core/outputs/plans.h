@@ -24,6 +24,14 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state,
                                      const Observations& observed,
                                      const ServerDirectory& servers);
 
+// The sealed rounds, as BuildSharedIslandPlan had them before the SEAL. None in
+// async runs.
+std::vector<v1::OpenRound> ListSealedRounds(const RunState& state);
+
+// True if the SEAL of `fragment` tells the island with `slot` nothing: its
+// contribution is sealed, or it was not asked.
+bool IsSealOfOthers(const RunState& state, int32_t fragment, int32_t slot);
+
 // Adds the part for the island with `slot`. `evaluators`: as ListEvaluators
 // returns them for the open round of fragment 0; null: it is asked.
 void AddIsland(const RunState& state, const Observations& observed,
