@@ -1,6 +1,7 @@
 #include "coordinator/core/rounds/quorum.h"
 
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/rounds/measured_speeds.h"
