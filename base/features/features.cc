@@ -107,6 +107,7 @@ constexpr Name kNames[] = {
     {kReportingHeartbeat, "heartbeats that report"},
     {kPlansOfChangedRuns, "plans of changed runs"},
     {kReportsOfChanges, "reports of changes"},
+    {kPlansOfChangedParts, "plans of changed parts"},
     {kUnknown, "a value or field of the run's spec that is newer than this "
                "program"},
 };
@@ -138,7 +139,7 @@ std::string DescribeBit(uint64_t bit) {
 uint64_t ProgramFeatures() {
   return kBaseFeatures | kRunUid | kLogPosition | kDataExternal | kDataByFile |
          kWeightUnits | kTensorBuffer | kReportingHeartbeat |
-         kPlansOfChangedRuns | kReportsOfChanges;
+         kPlansOfChangedRuns | kReportsOfChanges | kPlansOfChangedParts;
 }
 
 uint64_t PeerFeatures(uint64_t sent) {

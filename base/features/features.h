@@ -61,6 +61,8 @@ inline constexpr uint64_t kReportingHeartbeat = uint64_t{1} << 39;
 inline constexpr uint64_t kPlansOfChangedRuns = uint64_t{1} << 40;
 // A coordinator takes reports of changes.
 inline constexpr uint64_t kReportsOfChanges = uint64_t{1} << 41;
+// A server takes changes of runs' plans. Needs kPlansOfChangedRuns.
+inline constexpr uint64_t kPlansOfChangedParts = uint64_t{1} << 42;
 
 // No program has it: the spec has a value or a field that this program does
 // not know.

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/status/check.h"
 #include "base/status/status_macros.h"
 
 namespace atl::coordinator {
@@ -38,6 +41,97 @@ void Number(std::deque<Part>& parts) {
     parts[i].set_part(static_cast<int32_t>(i));
     parts[i].set_parts_left(static_cast<int32_t>(parts.size() - 1 - i));
   }
+}
+
+absl::Status Missing(const v1::ServerRunPlan& change, absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the plan of run ", change.run_id(),
+                   " is a change, and the plan before did not have ", what));
+}
+
+// Adds the members of `before` to those that have changed since.
+void AddMembers(v1::ServerRunPlan& before, v1::ServerRunPlan& change) {
+  std::map<int32_t, v1::PlanMember> members;
+  for (v1::PlanMember& member : *before.mutable_members()) {
+    const int32_t slot = member.slot();
+    members[slot] = std::move(member);
+  }
+  std::set<int32_t> gone(before.gone_slots().begin(),
+                         before.gone_slots().end());
+  for (const int32_t slot : change.gone_slots()) {
+    gone.insert(slot);
+    members.erase(slot);
+  }
+  for (v1::PlanMember& member : *change.mutable_members()) {
+    const int32_t slot = member.slot();
+    gone.erase(slot);
+    members[slot] = std::move(member);
+  }
+  change.clear_members();
+  for (auto& [slot, member] : members) {
+    *change.add_members() = std::move(member);
+  }
+  change.mutable_gone_slots()->Assign(gone.begin(), gone.end());
+}
+
+// Adds what `before`, the run's plan before, says to `change`. The result is
+// whole if `before` is, and otherwise a change since the plan before that.
+// Moves from `before`.
+//
+// INVALID_ARGUMENT: `before` does not have what `change` names as unchanged.
+absl::Status AddBefore(v1::ServerRunPlan& before, v1::ServerRunPlan& change) {
+  for (v1::Seal& seal : *change.mutable_seals()) {
+    if (!seal.contributions().empty()) continue;
+    const auto held = std::find_if(
+        before.mutable_seals()->begin(), before.mutable_seals()->end(),
+        [&](const v1::Seal& one) {
+          return one.fragment() == seal.fragment() &&
+                 one.version() == seal.version() &&
+                 one.attempt() == seal.attempt() &&
+                 one.has_verdict() == seal.has_verdict();
+        });
+    if (held == before.mutable_seals()->end() ||
+        (held->contributions().empty() && !before.is_change())) {
+      return Missing(change, absl::StrCat("the seal of fragment ",
+                                          seal.fragment(), ", version ",
+                                          seal.version()));
+    }
+    seal = std::move(*held);
+  }
+  for (v1::Commit& commit : *change.mutable_commits()) {
+    if (!commit.outcomes().empty()) continue;
+    const auto held = std::find_if(
+        before.mutable_commits()->begin(), before.mutable_commits()->end(),
+        [&](const v1::Commit& one) {
+          return one.commit_seq() == commit.commit_seq();
+        });
+    if (held == before.mutable_commits()->end() ||
+        (held->outcomes().empty() && !before.is_change())) {
+      return Missing(change, absl::StrCat("commit ", commit.commit_seq()));
+    }
+    commit = std::move(*held);
+  }
+  using Plan = v1::ServerRunPlan;
+  const std::set<int32_t> older(before.unchanged_fields().begin(),
+                                before.unchanged_fields().end());
+  const auto unchanged = change.unchanged_fields();
+  change.clear_unchanged_fields();
+  for (const int32_t number : unchanged) {
+    if (older.contains(number)) change.add_unchanged_fields(number);
+    if (number == Plan::kMembersFieldNumber) {
+      AddMembers(before, change);
+      continue;
+    }
+    const auto* const field = Plan::descriptor()->FindFieldByNumber(number);
+    if (field == nullptr || older.contains(number) ||
+        number >= Plan::kIsChangeFieldNumber) {
+      continue;
+    }
+    Plan::GetReflection()->SwapFields(&before, &change, {field});
+  }
+  change.set_is_change(before.is_change());
+  if (!older.contains(Plan::kMembersFieldNumber)) change.clear_gone_slots();
+  return absl::OkStatus();
 }
 
 // Splits the report of one shard if it does not fit a message.
@@ -105,6 +199,11 @@ void MergePlans(v1::ServerPlan skipped, v1::ServerPlan& next) {
   for (v1::ServerRunPlan& run : *skipped.mutable_runs()) {
     runs[run.run_id()] = &run;
   }
+  for (v1::ServerRunPlan& run : *next.mutable_runs()) {
+    const auto before = runs.find(run.run_id());
+    if (!run.is_change() || before == runs.end()) continue;
+    CHECK_OK(AddBefore(*before->second, run));
+  }
   google::protobuf::RepeatedPtrField<std::string> unchanged;
   unchanged.Swap(next.mutable_unchanged_run_ids());
   for (std::string& id : unchanged) {
@@ -150,14 +249,20 @@ std::deque<v1::ReportShardsRequest> CutReport(v1::ReportShardsRequest report,
 }
 
 absl::Status PlanJoiner::AddUnchanged() {
+  std::map<std::string, v1::ServerRunPlan*> before;
+  for (v1::ServerRunPlan& run : *newest_.mutable_runs()) {
+    before[run.run_id()] = &run;
+  }
+  for (v1::ServerRunPlan& run : *plan_.mutable_runs()) {
+    if (!run.is_change()) continue;
+    const auto held = before.find(run.run_id());
+    if (held == before.end()) return Missing(run, "it");
+    RETURN_IF_ERROR(AddBefore(*held->second, run));
+  }
   if (plan_.unchanged_run_ids().empty()) return absl::OkStatus();
   std::map<std::string, v1::ServerRunPlan> runs;  // As a whole plan has them.
   for (v1::ServerRunPlan& run : *plan_.mutable_runs()) {
     runs[run.run_id()] = std::move(run);
-  }
-  std::map<std::string, v1::ServerRunPlan*> before;
-  for (v1::ServerRunPlan& run : *newest_.mutable_runs()) {
-    before[run.run_id()] = &run;
   }
   for (const std::string& id : plan_.unchanged_run_ids()) {
     const auto run = before.find(id);
@@ -166,7 +271,7 @@ absl::Status PlanJoiner::AddUnchanged() {
           absl::StrCat("plan ", plan_.revision(), " names run ", id,
                        " as unchanged, and the plan before did not have it"));
     }
-    runs[id] = *run->second;
+    runs[id] = std::move(*run->second);
   }
   plan_.clear_runs();
   for (auto& [id, run] : runs) *plan_.add_runs() = std::move(run);
@@ -197,7 +302,10 @@ absl::StatusOr<std::optional<v1::ServerPlan>> PlanJoiner::Add(
   if (ToPosition(plan_) <= newest_position_) {
     return std::optional<v1::ServerPlan>();
   }
-  RETURN_IF_ERROR(AddUnchanged());
+  if (absl::Status status = AddUnchanged(); !status.ok()) {
+    newest_.Clear();  // Parts of it are in plan_.
+    return status;
+  }
   newest_ = std::exchange(plan_, {});
   newest_position_ = ToPosition(newest_);
   return newest_;

@@ -33,9 +33,8 @@ inline constexpr int32_t kPlanPartsMax = 1024;
 std::deque<v1::WatchServerPlanResponse> CutPlan(
     v1::ServerPlan plan, size_t part_bytes_max = kPartBytesMax);
 
-// Adds the runs that only `skipped` has to `next`, the plan after it, which
-// names them as unchanged. The result is the change since the plan before
-// `skipped`.
+// Adds what only `skipped` says to `next`, the plan after it. The result is the
+// change since the plan before `skipped`. Requires: both are of one stream.
 void MergePlans(v1::ServerPlan skipped, v1::ServerPlan& next);
 
 // Splits a report; all parts have its report_seq. Also splits the report of a
@@ -47,16 +46,16 @@ std::deque<v1::ReportShardsRequest> CutReport(
 class PlanJoiner {
  public:
   // Returns the whole plan if `response` is its last part, and the plan is newer
-  // than those before. Runs that have not changed are those of the plan before,
-  // and unchanged_run_ids is empty.
+  // than those before. Unchanged parts are those of the plan before: the result
+  // has no unchanged_run_ids and no changes.
   //
   // INVALID_ARGUMENT: `response` does not follow the part before it, or the plan
-  // names a run as unchanged that the plan before did not have.
+  // names as unchanged what the plan before did not have.
   absl::StatusOr<std::optional<v1::ServerPlan>> Add(
       v1::WatchServerPlanResponse response);
 
  private:
-  // Puts the runs that have not changed into plan_.
+  // Puts what has not changed from newest_ into plan_.
   absl::Status AddUnchanged();
 
   v1::ServerPlan plan_;     // The parts received so far, joined.

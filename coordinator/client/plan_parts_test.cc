@@ -5,6 +5,8 @@
 #include <iostream>
 #include <map>
 #include <optional>
+#include <random>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -129,6 +131,161 @@ TEST(PlanPartsTest, ASkippedPlanIsInTheNextOne) {
   EXPECT_EQ(Versions(next), "b2 c3 ");
   ASSERT_EQ(next.unchanged_run_ids_size(), 1);
   EXPECT_EQ(next.unchanged_run_ids(0), "a");
+}
+
+// A whole plan of a run with random parts; `number` is in all of them, so that no
+// part of one plan is that of another.
+v1::ServerRunPlan AnyRun(int64_t number, std::mt19937& random) {
+  const auto pick = [&](int count) {
+    return static_cast<int32_t>(random() % static_cast<unsigned>(count));
+  };
+  v1::ServerRunPlan run;
+  run.set_run_id("a");
+  run.set_commit_seq(number);
+  for (int32_t slot = 0; slot < 6; ++slot) {
+    if (pick(2) == 0) continue;
+    v1::PlanMember& member = *run.add_members();
+    member.set_slot(slot);
+    member.set_island_epoch(number);
+  }
+  for (int32_t fragment = 0; fragment < 4; ++fragment) {
+    if (pick(2) == 0) continue;
+    v1::Seal& seal = *run.add_seals();
+    seal.set_fragment(fragment);
+    seal.set_version(number);
+    seal.add_contributions()->set_token_count(number);
+    if (pick(2) == 0) seal.mutable_verdict()->set_median_norm(2);
+  }
+  v1::Commit& commit = *run.add_commits();
+  commit.set_commit_seq(number);
+  commit.add_outcomes()->set_reason("r");
+  if (pick(2) == 0) run.add_pins()->set_kept_bytes(number);
+  if (pick(2) == 0) run.add_enrolled("e");
+  return run;
+}
+
+// Changes random parts of `before` to those of `other`, and returns the change;
+// `before` becomes the plan after it.
+v1::ServerRunPlan AnyChange(const v1::ServerRunPlan& other,
+                            std::mt19937& random, v1::ServerRunPlan& before) {
+  using Plan = v1::ServerRunPlan;
+  v1::ServerRunPlan change;
+  change.set_run_id("a");
+  change.set_is_change(true);
+  change.set_commit_seq(other.commit_seq());
+  Plan after = other;
+  after.clear_members();
+  after.clear_seals();
+  after.clear_commits();
+  after.clear_pins();
+  const auto keeps = [&] { return random() % 2 == 0; };
+  for (const v1::Seal& seal : before.seals()) {
+    if (!keeps()) continue;
+    *after.add_seals() = seal;
+    v1::Seal& name = *change.add_seals();
+    name = seal;
+    name.clear_contributions();
+    if (seal.has_verdict()) name.mutable_verdict()->Clear();
+  }
+  for (const v1::Seal& seal : other.seals()) {
+    *after.add_seals() = seal;
+    *change.add_seals() = seal;
+  }
+  for (const v1::Commit& commit : before.commits()) {
+    if (!keeps()) continue;
+    *after.add_commits() = commit;
+    change.add_commits()->set_commit_seq(commit.commit_seq());
+  }
+  *after.add_commits() = other.commits(0);
+  *change.add_commits() = other.commits(0);
+  if (keeps()) {
+    *after.mutable_pins() = before.pins();
+    change.add_unchanged_fields(Plan::kPinsFieldNumber);
+  } else {
+    *after.mutable_pins() = other.pins();
+    *change.mutable_pins() = other.pins();
+  }
+  *after.mutable_enrolled() = before.enrolled();
+  change.add_unchanged_fields(Plan::kEnrolledFieldNumber);
+  change.add_unchanged_fields(10000);  // Of a newer program.
+  std::map<int32_t, v1::PlanMember> members;
+  std::set<int32_t> gone;
+  if (keeps()) {
+    *change.mutable_members() = other.members();
+  } else {
+    change.add_unchanged_fields(Plan::kMembersFieldNumber);
+    for (const v1::PlanMember& member : before.members()) {
+      if (keeps()) {
+        members[member.slot()] = member;
+      } else {
+        gone.insert(member.slot());
+      }
+    }
+    for (const v1::PlanMember& member : other.members()) {
+      if (keeps()) continue;
+      *change.add_members() = member;
+      gone.erase(member.slot());
+    }
+  }
+  change.mutable_gone_slots()->Assign(gone.begin(), gone.end());
+  for (const v1::PlanMember& member : change.members()) {
+    members[member.slot()] = member;
+  }
+  for (const auto& [slot, member] : members) *after.add_members() = member;
+  before = std::move(after);
+  return change;
+}
+
+TEST(PlanPartsTest, ChangesGiveTheWholePlanHoweverManyAreSkipped) {
+  std::random_device device;
+  const auto seed = device();
+  std::cout << "seed " << seed << std::endl;
+  std::mt19937 random(seed);
+  PlanJoiner joiner;
+  v1::ServerRunPlan whole;
+  std::optional<v1::ServerPlan> waiting;
+  for (int64_t revision = 1; revision < 2000; ++revision) {
+    v1::ServerPlan next;
+    next.set_revision(revision);
+    const v1::ServerRunPlan other = AnyRun(revision, random);
+    if (revision == 1 || random() % 8 == 0) {
+      whole = other;
+      *next.add_runs() = whole;
+    } else if (random() % 4 == 0) {
+      next.add_unchanged_run_ids("a");
+    } else {
+      *next.add_runs() = AnyChange(other, random, whole);
+    }
+    if (waiting.has_value()) MergePlans(*std::move(waiting), next);
+    waiting = std::move(next);
+    if (random() % 2 == 0) continue;
+    const auto joined = joiner.Add(CutPlan(*std::exchange(waiting, {}))[0]);
+    ASSERT_TRUE(joined.ok()) << joined.status();
+    ASSERT_TRUE(joined->has_value());
+    ASSERT_EQ((*joined)->runs_size(), 1);
+    ASSERT_EQ((*joined)->runs(0).DebugString(), whole.DebugString());
+  }
+}
+
+TEST(PlanPartsTest, AChangeOfWhatIsNotThereIsAnError) {
+  const auto add = [](const auto& edit) {
+    PlanJoiner joiner;
+    EXPECT_TRUE(joiner.Add(CutPlan(Changes(1, {{"a", 1}}))[0]).ok());
+    v1::ServerPlan plan = Changes(2, {{"a", 2}});
+    plan.mutable_runs(0)->set_is_change(true);
+    edit(*plan.mutable_runs(0));
+    return joiner.Add(CutPlan(plan)[0]).status().code();
+  };
+  EXPECT_EQ(add([](v1::ServerRunPlan& run) {}), absl::StatusCode::kOk);
+  for (const auto& edit : {
+           +[](v1::ServerRunPlan& run) { run.add_seals()->set_version(1); },
+           +[](v1::ServerRunPlan& run) {
+             run.add_commits()->set_commit_seq(1);
+           },
+           +[](v1::ServerRunPlan& run) { run.set_run_id("b"); },
+       }) {
+    EXPECT_EQ(add(edit), absl::StatusCode::kInvalidArgument);
+  }
 }
 
 TEST(PlanPartsTest, AReportIsCutBetweenShards) {

@@ -274,6 +274,9 @@ class Coordinator : public ServerDirectory {
                                           const RunMachine& run) const;
   // The plan of `run` for the owner of `shard`.
   v1::ServerRunPlan ServerRunPlan(const RunMachine& run, int32_t shard) const;
+  // Adds the run's revoked and enrolled islands to a plan. They change only with
+  // Effects::servers_changed.
+  void AddIslandNames(const RunMachine& run, v1::ServerRunPlan& plan) const;
   // A server whose newest plan has this revision, or a newer one, knows all
   // that concerns it. Answers to its reports name it.
   int64_t ServerPlanRevision(const std::string& server_id) const;

@@ -52,11 +52,9 @@ std::optional<int32_t> Coordinator::FindPlannedShard(
   return shard;
 }
 
-v1::ServerRunPlan Coordinator::ServerRunPlan(const RunMachine& run,
-                                             int32_t shard) const {
+void Coordinator::AddIslandNames(const RunMachine& run,
+                                 v1::ServerRunPlan& plan) const {
   const std::string& run_uid = run.state().run_uid();
-  v1::ServerRunPlan plan =
-      BuildServerRunPlan(run.state(), run.observed(), shard);
   for (std::string& name : enrolments_.RevokedNames(run_uid)) {
     plan.add_revoked_island_ids(std::move(name));
   }
@@ -64,6 +62,13 @@ v1::ServerRunPlan Coordinator::ServerRunPlan(const RunMachine& run,
   for (std::string& entry : enrolments_.ListEnrolled(run_uid)) {
     plan.add_enrolled(std::move(entry));
   }
+}
+
+v1::ServerRunPlan Coordinator::ServerRunPlan(const RunMachine& run,
+                                             int32_t shard) const {
+  v1::ServerRunPlan plan =
+      BuildServerRunPlan(run.state(), run.observed(), shard);
+  AddIslandNames(run, plan);
   return plan;
 }
 

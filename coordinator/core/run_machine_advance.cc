@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -74,9 +75,11 @@ bool RunMachine::AdvanceOnce() {
 }
 
 void RunMachine::SettleEnded() {
+  std::optional<bool> has_revoked;
   for (int32_t f = 0; state_.started() && f < state_.fragments().size(); ++f) {
     if (!IsDue(f)) continue;
-    EmitOutcomes(SettleRevoked(state_, observed_, f));
+    if (!has_revoked.has_value()) has_revoked = HasRevoked(state_);
+    if (*has_revoked) EmitOutcomes(SettleRevoked(state_, observed_, f));
     EmitOutcomes(IsAsync(state_.spec().schedule())
                      ? SettleAsync(state_, observed_, f)
                      : SettleOld(state_, observed_, f));
@@ -466,7 +469,7 @@ void RunMachine::AddStall(absl::Duration duration) {
   for (RoundTimers& timers : observed_.timers) {
     timers.deadline_start += duration;
     timers.quorum_time += duration;
-    for (auto& [slot, time] : timers.wait.received_slots) time += duration;
+    for (absl::Time& time : timers.wait.received_times) time += duration;
   }
   for (auto& [place, recall] : observed_.recalls) recall.since += duration;
   recall_timer_ += duration;

@@ -73,13 +73,17 @@ void PlanPublisher::Refresh(const Coordinator& coordinator,
 void PlanPublisher::Offer(const Coordinator& coordinator,
                           const RunMachine& machine, const Run& run,
                           IslandStream& stream, bool is_first) {
-  std::string own = EncodeOwnPart(run.shared, machine.state(),
-                                  machine.observed(), stream.slot);
+  const auto encode = [&](bool has_sealed) {
+    return EncodeOwnPart(run.shared, machine.state(), machine.observed(),
+                         stream.slot, has_sealed);
+  };
+  std::string own = encode(/*has_sealed=*/true);
   const codec::Sha256Digest digest = codec::ComputeSha256(own);
   if (!is_first && stream.shared_number == run.shared_number &&
       stream.own == digest) {
     return;
   }
+  if (!run.shared.sealed.empty()) own = encode(/*has_sealed=*/false);
   stream.shared_number = run.shared_number;
   stream.own = digest;
   stream.sink->Offer({EncodeHead(coordinator.IslandPlanHead(machine)),
@@ -155,6 +159,8 @@ void PlanPublisher::AddServer(const Coordinator& coordinator,
   stream.incarnation = incarnation;
   stream.directory_id = directory_id;
   stream.takes_changes = (features & kPlansOfChangedRuns) != 0;
+  stream.takes_parts =
+      stream.takes_changes && (features & kPlansOfChangedParts) != 0;
   stream.sink = std::move(sink);
   Offer(coordinator, stream, now);
 }
@@ -216,7 +222,7 @@ void PlanPublisher::Note(const Coordinator& coordinator,
                          const Effects& effects) {
   // Another run may have the id by now, and these streams are not of it.
   for (const std::string& id : effects.batch.deleted_runs) {
-    run_revisions_.erase(id);
+    server_marks_.erase(id);
     const auto run = runs_.find(id);
     if (run == runs_.end()) continue;
     for (const IslandStream& stream : run->second.streams) {
@@ -228,7 +234,7 @@ void PlanPublisher::Note(const Coordinator& coordinator,
   for (const auto& [id, change] : effects.plan_changes) {
     if (change.servers) {
       servers_due_ = true;
-      run_revisions_[id] = effects.plan_revision;
+      NoteServers(id, change, effects.plan_revision);
     }
     const auto run = runs_.find(id);
     if (run == runs_.end() || !change.for_islands()) continue;
@@ -249,6 +255,31 @@ void PlanPublisher::Note(const Coordinator& coordinator,
   }
 }
 
+void PlanPublisher::NoteServers(const std::string& run_id,
+                                const PlanChange& change, int64_t revision) {
+  ServerMarksOfRun& run = server_marks_[run_id];
+  run.any = revision;
+  if (change.all_members) run.all_members = revision;
+  for (const int32_t slot : change.members) {
+    const auto at = static_cast<size_t>(slot);
+    if (run.members.size() <= at) run.members.resize(at + 1);
+    run.members[at] = revision;
+  }
+}
+
+ServerMarks PlanPublisher::ListMarks(const ServerMarksOfRun& run,
+                                     int64_t revision) const {
+  ServerMarks marks;
+  marks.all_members = run.all_members > revision;
+  marks.names = all_revision_ > revision;
+  for (size_t slot = 0; slot < run.members.size(); ++slot) {
+    if (run.members[slot] > revision) {
+      marks.members.push_back(static_cast<int32_t>(slot));
+    }
+  }
+  return marks;
+}
+
 void PlanPublisher::NoteAll(const Coordinator& coordinator) {
   for (auto& [id, run] : runs_) {
     run.due = ChangeOfAll();
@@ -258,7 +289,7 @@ void PlanPublisher::NoteAll(const Coordinator& coordinator) {
     run.sent = absl::InfinitePast();
   }
   servers_due_ = true;
-  run_revisions_.clear();
+  server_marks_.clear();
   servers_.remove_if([&](ServerStream& stream) {
     stream.revision = -1;
     stream.given.clear();
@@ -352,32 +383,30 @@ void PlanPublisher::SendServers(const Coordinator& coordinator,
 void PlanPublisher::Offer(const Coordinator& coordinator, ServerStream& stream,
                           absl::Time now) {
   v1::ServerPlan plan = coordinator.ServerPlanHead(stream.server_id);
-  std::map<std::string, codec::Sha256Digest> given;
+  std::map<std::string, ServerRunChanges> given;
   for (const auto& [id, run] : coordinator.runs()) {
     const std::optional<int32_t> shard =
         coordinator.FindPlannedShard(stream.server_id, *run);
     if (!shard.has_value()) continue;
-    if (!stream.takes_changes) {
-      *plan.add_runs() = coordinator.ServerRunPlan(*run, *shard);
-      continue;
-    }
     const auto before = stream.given.find(id);
-    const auto changed = run_revisions_.find(id);
-    const int64_t revision = std::max(
-        all_revision_, changed == run_revisions_.end() ? 0 : changed->second);
-    if (before != stream.given.end() && revision <= stream.revision) {
+    const bool is_first = before == stream.given.end();
+    ServerRunChanges& changes = given[id];
+    if (!is_first) changes = std::move(before->second);
+    const ServerMarksOfRun& run_marks = server_marks_[id];
+    if (stream.takes_changes && !is_first &&
+        std::max(all_revision_, run_marks.any) <= stream.revision) {
       plan.add_unchanged_run_ids(id);
-      given.insert(*before);
-      continue;
-    }
-    v1::ServerRunPlan built = coordinator.ServerRunPlan(*run, *shard);
-    const codec::Sha256Digest digest =
-        codec::ComputeSha256(built.SerializeAsString());
-    given.emplace(id, digest);
-    if (before != stream.given.end() && before->second == digest) {
-      plan.add_unchanged_run_ids(id);
+    } else if (!stream.takes_parts) {
+      *plan.add_runs() = coordinator.ServerRunPlan(*run, *shard);
+    } else if (auto change = changes.Next(
+                   run->state(), run->observed(), *shard,
+                   ListMarks(run_marks, stream.revision),
+                   [&, machine = run.get()](v1::ServerRunPlan& of_run) {
+                     coordinator.AddIslandNames(*machine, of_run);
+                   })) {
+      *plan.add_runs() = *std::move(change);
     } else {
-      *plan.add_runs() = std::move(built);
+      plan.add_unchanged_run_ids(id);
     }
   }
   stream.revision = plan.revision();

@@ -1,9 +1,11 @@
 // Sends plans to the streams of islands and servers, when they have changed.
 //
 // An island gets its plan if the part that all islands of the run share or its
-// own part differs from what its stream was given last. A server gets the plans
+// own part differs from what its stream was given last. A SEAL that has its
+// contribution alone sends it none. A server gets the plans
 // of its own runs; if it has the feature "plans of changed runs", those that
-// have not changed are only named.
+// have not changed are only named, and with "plans of changed parts" a run's plan
+// says only what has changed.
 //
 // The first change goes out at once. Changes within kGap of a run's newest
 // plans (of a server's newest plan) go out together at the end of that time. The
@@ -28,6 +30,7 @@
 #include "base/codec/sha256.h"
 #include "coordinator/core/coordinator.h"
 #include "coordinator/core/outputs/island_parts.h"
+#include "coordinator/core/outputs/server_changes.h"
 #include "coordinator/service/plan_sink.h"
 #include "coordinator/service/stream_room.h"
 
@@ -89,8 +92,8 @@ class PlanPublisher {
     IslandCredentials island;
     std::shared_ptr<IslandSink> sink;
     int32_t slot = 0;
-    // Its newest plan had this Run.shared_number, and an own part with this
-    // digest.
+    // Its newest plan had this Run.shared_number, and an own part whose text with
+    // sealed rounds has this digest.
     int64_t shared_number = 0;
     codec::Sha256Digest own = {};
   };
@@ -107,12 +110,20 @@ class PlanPublisher {
     std::string server_id;
     int64_t incarnation = 0;
     std::string directory_id;
-    bool takes_changes = false;
+    bool takes_changes = false;  // Plans of changed runs,
+    bool takes_parts = false;    // and of changed parts.
     std::shared_ptr<ServerSink> sink;
     int64_t revision = -1;  // That of its newest plan.
     absl::Time sent = absl::InfinitePast();
-    // The digests of the plans of its runs, by run_id, as it was given them.
-    std::map<std::string, codec::Sha256Digest> given;
+    // The plans of its runs, by run_id, as it was given them.
+    std::map<std::string, ServerRunChanges> given;
+  };
+  // The newest revisions with which parts of a run's plan may have changed for
+  // servers.
+  struct ServerMarksOfRun {
+    int64_t any = 0;
+    int64_t all_members = 0;
+    std::vector<int64_t> members;  // By slot.
   };
 
   // OK, with `run` set, if the island may have plans.
@@ -144,15 +155,18 @@ class PlanPublisher {
                    const std::vector<const RunMachine*>& told, absl::Time now);
   void SendRun(const Coordinator& coordinator, const std::string& run_id,
                Run& run, absl::Time now);
+  void NoteServers(const std::string& run_id, const PlanChange& change,
+                   int64_t revision);
+  // The parts of the run's plan that may have changed after `revision`.
+  ServerMarks ListMarks(const ServerMarksOfRun& run, int64_t revision) const;
   void Offer(const Coordinator& coordinator, ServerStream& stream,
              absl::Time now);
 
   const Bounds bounds_;
   std::map<std::string, Run> runs_;  // Those with streams.
   std::list<ServerStream> servers_;
-  // The newest revision with which the plan of each run may have changed for
-  // servers, and the newest one with which all of them may have.
-  std::map<std::string, int64_t> run_revisions_;
+  std::map<std::string, ServerMarksOfRun> server_marks_;  // By run_id.
+  // The newest revision with which all plans of servers may have changed.
   int64_t all_revision_ = 0;
   std::vector<std::pair<std::string, IslandCredentials>> ended_;
   bool islands_due_ = false;  // Some run.due has something.

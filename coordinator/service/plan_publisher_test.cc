@@ -16,7 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/island_service.pb.h"
 #include "base/features/features.h"
+#include "base/layout/run_timing.h"
 #include "coordinator/client/plan_parts.h"
+#include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/testing/run_simulation.h"
 #include "gtest/gtest.h"
 
@@ -68,6 +70,7 @@ class ServerReceiver : public PlanPublisher::ServerSink {
     EXPECT_FALSE(end.has_value());
     ++count;
     run_count += offered.runs_size();
+    if (offered.runs_size() > 0) newest = offered.runs(0);
     if (next_.has_value()) MergePlans(*std::move(next_), offered);
     next_ = std::move(offered);
     if (!is_slow) Take();
@@ -87,6 +90,7 @@ class ServerReceiver : public PlanPublisher::ServerSink {
   }
 
   v1::ServerPlan plan;  // Whole.
+  v1::ServerRunPlan newest;  // As it was given.
   int count = 0;
   int run_count = 0;  // Runs that were not named as unchanged.
   std::optional<absl::Status> end;
@@ -363,7 +367,10 @@ class PlanPublisherTest : public testing::Test {
         if (has_joined) Watch(run_id, island_id);
         break;
       case 6:
-        WatchAsServer(Pick(kServers), Pick(4) == 0 ? 0 : ProgramFeatures());
+        WatchAsServer(Pick(kServers),
+                      Pick(4) == 0   ? 0
+                      : Pick(4) == 0 ? ProgramFeatures() & ~kPlansOfChangedParts
+                                     : ProgramFeatures());
         break;
       case 7:
         if (Pick(10) == 0) Register(Pick(kServers));
@@ -380,6 +387,22 @@ class PlanPublisherTest : public testing::Test {
     }
   }
 
+  // The plan without rounds that were sealed since, if the SEAL does not concern
+  // the island.
+  v1::IslandPlan WithoutSealed(v1::IslandPlan plan) {
+    const RunState& state = Run(plan.run_id()).state();
+    google::protobuf::RepeatedPtrField<v1::OpenRound> rounds;
+    for (const v1::OpenRound& round : plan.open_rounds()) {
+      if (IsAsync(state.spec().schedule()) ||
+          state.fragments()[round.fragment()].phase != RoundPhase::kSealed ||
+          !IsSealOfOthers(state, round.fragment(), plan.slot())) {
+        *rounds.Add() = round;
+      }
+    }
+    plan.mutable_open_rounds()->Swap(&rounds);
+    return plan;
+  }
+
   // Every open stream has given its receiver the whole plan.
   void Check() {
     Settle();
@@ -394,7 +417,7 @@ class PlanPublisherTest : public testing::Test {
       ASSERT_TRUE(Run(run_id).CheckIsland(islands_[who]).ok());
       const int32_t slot =
           Run(run_id).state().FindMember(island_id)->record.slot();
-      ASSERT_EQ(Content(receiver->plan),
+      ASSERT_EQ(Content(WithoutSealed(receiver->plan)),
                 Content(core_.IslandPlan(Run(run_id), slot)));
       ++checked_count_;
     }
@@ -478,7 +501,7 @@ TEST_F(PlanPublisherTest, AnIslandGetsAPlanOnlyForWhatConcernsIt) {
             0);
   EXPECT_EQ(count_of([&] { Join("one", "another"); }), 0);
   EXPECT_EQ(count_of([&] { Report(0); }), 0);
-  // The round is sealed, and committed.
+  // The round is sealed, which it need not know, and committed.
   EXPECT_EQ(count_of([&] {
               for (int slot = 0; slot < 2; ++slot) Push("one", slot);
               for (int i = 0; i < 4; ++i) {
@@ -486,7 +509,7 @@ TEST_F(PlanPublisherTest, AnIslandGetsAPlanOnlyForWhatConcernsIt) {
                 Take();
               }
             }),
-            2);
+            1);
   ASSERT_EQ(watcher->plan.commit_seq(), 1);
   EXPECT_EQ(watcher->plan.persisted_commit_seq(), 0);
   // A shard's disk is none of its business.
@@ -495,6 +518,38 @@ TEST_F(PlanPublisherTest, AnIslandGetsAPlanOnlyForWhatConcernsIt) {
             }),
             0);
   EXPECT_EQ(count_of([&] { Register(1); }), 1);
+}
+
+TEST_F(PlanPublisherTest, ASealGoesToTheIslandsThatItLeavesOut) {
+  for (int s = 0; s < 2; ++s) Register(s);
+  v1::RunSpec spec = ElasticSpec();
+  spec.mutable_schedule()->set_min_quorum(1);
+  Create("one", spec);
+  StartRun("one");
+  const auto sealed = Watch("one", "i0");
+  const auto left_out = Watch("one", "i1");
+  Settle();
+  Push("one", 0);
+  for (int s = 0; s < 2; ++s) Report(s);
+  Settle();
+  const int counts[] = {sealed->count, left_out->count};
+  for (int i = 0; i < 1000; ++i) {
+    if (Run("one").state().fragments()[0].phase == RoundPhase::kSealed) break;
+    now_ += absl::Seconds(1);
+    for (const char* island_id : {"i0", "i1"}) {
+      const IslandCredentials& island = islands_[{"one", island_id}];
+      EXPECT_TRUE(Run("one").Step(event::Heartbeat{island}, now_).ok());
+    }
+    for (int s = 0; s < 2; ++s) Report(s);
+    Settle();
+  }
+  ASSERT_EQ(Run("one").state().fragments()[0].phase, RoundPhase::kSealed);
+  EXPECT_EQ(sealed->count, counts[0]);
+  EXPECT_EQ(sealed->plan.open_rounds_size(), 1);
+  EXPECT_EQ(left_out->count, counts[1] + 1);
+  EXPECT_EQ(left_out->plan.open_rounds_size(), 0);
+  // A first plan is as the round is.
+  EXPECT_EQ(Watch("one", "i0")->plan.open_rounds_size(), 0);
 }
 
 TEST_F(PlanPublisherTest, AServerGetsOnlyItsOwnRunsAndOnlyWhatHasChanged) {
@@ -524,6 +579,59 @@ TEST_F(PlanPublisherTest, AServerGetsOnlyItsOwnRunsAndOnlyWhatHasChanged) {
     EXPECT_EQ(receiver->plan.runs(0).members_size(), 1);
     EXPECT_EQ(receiver->plan.runs(1).members_size(), 0);
   }
+}
+
+TEST_F(PlanPublisherTest, AServersPlanSaysOnlyWhichPartsHaveChanged) {
+  for (int s = 0; s < 2; ++s) Register(s);
+  Create("one", SimpleSpec(2));
+  StartRun("one");
+  const auto receiver = WatchAsServer(0);
+  const auto change_after = [&](const auto& step) {
+    Settle();
+    now_ += absl::Seconds(1);
+    step();
+    Take();
+    EXPECT_TRUE(receiver->newest.is_change());
+    EXPECT_EQ(Content(receiver->plan), Content(core_.ServerPlan("server-0")));
+    return receiver->newest;
+  };
+  const auto push = [&](int fragment) {
+    Push("one", 0);
+    Push("one", 1);
+    std::erase_if(pushed_["one"], [&](const v1::ContributionInfo& info) {
+      return info.key().fragment() != fragment;
+    });
+    for (int s = 0; s < 2; ++s) Report(s, /*persists=*/false);
+  };
+  EXPECT_FALSE(receiver->newest.is_change());
+  v1::ServerRunPlan change = change_after([&] { push(0); });
+  ASSERT_EQ(change.seals_size(), 1);
+  EXPECT_EQ(change.seals(0).contributions_size(), 2);
+  EXPECT_EQ(change.members_size(), 0);
+  change = change_after([&] { push(1); });
+  ASSERT_EQ(change.seals_size(), 2);
+  EXPECT_EQ(change.seals(0).contributions_size(), 0) << "as before";
+  EXPECT_EQ(change.seals(1).contributions_size(), 2);
+  // Both shards have merged: both commits, and no seal anew.
+  change = change_after([&] {
+    for (int s = 0; s < 2; ++s) Report(s, /*persists=*/false);
+  });
+  ASSERT_EQ(change.commits_size(), 2);
+  EXPECT_EQ(change.commits(1).outcomes_size(), 2);
+  EXPECT_EQ(change.seals(0).contributions_size(), 0);
+  change = change_after([&] { Join("one", "i2"); });
+  ASSERT_EQ(change.members_size(), 1);
+  EXPECT_EQ(change.members(0).slot(), 2);
+  EXPECT_EQ(change.commits(0).outcomes_size(), 0) << "as before";
+  change = change_after([&] {
+    EXPECT_TRUE(Run("one")
+                    .Step(event::Leave{islands_[{"one", "i2"}]}, now_)
+                    .ok());
+  });
+  EXPECT_EQ(change.members_size(), 0);
+  ASSERT_EQ(change.gone_slots_size(), 1);
+  EXPECT_EQ(change.gone_slots(0), 2);
+  EXPECT_EQ(receiver->plan.runs(0).members_size(), 2);
 }
 
 TEST_F(PlanPublisherTest, ChangesWithinTheGapGoOutTogether) {

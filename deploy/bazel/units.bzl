@@ -595,6 +595,7 @@ UNITS = {
         "round_phases_test": "//base/time:proto_time //coordinator/core/testing:run_simulation_fixture :round_phases",
         "run_events": "//proto:coordinator_records_proto //proto:training_state_service_proto :batch",
         "run_events_test": ":run_events",
+        "server_changes": "//coordinator/core/state:observations //coordinator/core/state:run_state //proto:plan_proto :plans",
     },
     "coordinator/core/rounds": {
         "async_rounds": "//base/layout:schedule //coordinator/core/rounds //coordinator/core/state:observations //coordinator/core/state:run_state :contributions :measured_speeds :open_round :run_end :sit_out :slot_plans",
@@ -704,8 +705,8 @@ UNITS = {
         "log_secret_test": "//base/time:clock //coordinator/store:rocksdb_store :init_log :log_secret",
         "mirror_thread": "//base/failpoint //base/mirror:cluster_object //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:mirror_writer //base/mirror:open_mirror //base/mirror:run_owner //base/object_store //base/object_store:retrier //base/obs:log //base/obs:log_pace //base/random_id //base/status //base/sync:mutex //base/time:clock //base/time:proto_time //coordinator/core:run_machine //proto:cluster_object_proto //proto:plan_proto :event_loop @protobuf",
         "mirror_thread_test": "//base/io //base/mirror:cluster_object //base/mirror:mirror_names //base/object_store:file_store //base/object_store:object_url //base/random_id //base/sync:mutex //base/time:clock //coordinator/store/testing:memory_store :mirror_thread",
-        "plan_publisher": "//base/codec:sha256 //base/features //base/status //base/status:refusal //coordinator/core/outputs:island_parts //coordinator/core:coordinator :plan_sink :stream_room",
-        "plan_publisher_test": "//base/features //coordinator/client:plan_parts //coordinator/core/testing:run_simulation //proto:island_service_proto :plan_publisher",
+        "plan_publisher": "//base/codec:sha256 //base/features //base/status //base/status:refusal //coordinator/core/outputs:island_parts //coordinator/core/outputs:server_changes //coordinator/core:coordinator :plan_sink :stream_room",
+        "plan_publisher_test": "//base/features //base/layout:schedule //coordinator/client:plan_parts //coordinator/core/outputs:plans //coordinator/core/testing:run_simulation //proto:island_service_proto :plan_publisher",
         "plan_sink": "",
         "read_pool": "//base/status //base/status:refusal //base/sync:mutex :waiting_calls",
         "read_pool_test": "//base/status:refusal :read_pool",

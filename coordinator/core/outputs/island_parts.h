@@ -24,6 +24,7 @@ struct SharedPart {
   // For EncodeOwnPart: the open rounds without an island's part, and the slots
   // that take turns to evaluate.
   v1::IslandPlan rounds;
+  std::vector<v1::OpenRound> sealed;  // As ListSealedRounds returns them.
   std::vector<int32_t> evaluators;
 };
 
@@ -33,9 +34,12 @@ SharedPart EncodeSharedPart(const RunState& state, const Observations& observed,
                             const ServerDirectory& servers);
 
 // Encodes the own part of the island with `slot`. `shared` is of the present
-// state.
+// state. With `has_sealed`: it has the sealed rounds too, unless their SEAL
+// concerns the island. If this text is as before, a SEAL is all that is new: that
+// is no reason to send a plan, because its COMMIT or its end follows.
 std::string EncodeOwnPart(const SharedPart& shared, const RunState& state,
-                          const Observations& observed, int32_t slot);
+                          const Observations& observed, int32_t slot,
+                          bool has_sealed = false);
 
 // Encodes the head: the fields that EncodeSharedPart leaves out. They alone are
 // no reason to send a plan.

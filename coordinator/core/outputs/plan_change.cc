@@ -5,13 +5,19 @@ namespace atl::coordinator {
 void PlanChange::Add(const PlanChange& other) {
   log |= other.log;
   servers |= other.servers;
+  members.insert(other.members.begin(), other.members.end());
+  all_members |= other.all_members;
   shared |= other.shared;
   all_slots |= other.all_slots;
   slots.insert(other.slots.begin(), other.slots.end());
 }
 
 PlanChange ChangeOfAll() {
-  return {.log = true, .servers = true, .shared = true, .all_slots = true};
+  return {.log = true,
+          .servers = true,
+          .all_members = true,
+          .shared = true,
+          .all_slots = true};
 }
 
 PlanChange ChangeBy(const storage::v1::Record& record) {
@@ -20,6 +26,7 @@ PlanChange ChangeBy(const storage::v1::Record& record) {
     case storage::v1::Record::kMemberSet:
       return {.log = true,
               .servers = true,
+              .members = {record.member_set().slot()},
               .shared = true,
               .slots = {record.member_set().slot()}};
     case storage::v1::Record::kOutcomesSet: {
@@ -29,6 +36,12 @@ PlanChange ChangeBy(const storage::v1::Record& record) {
       }
       return change;
     }
+    case storage::v1::Record::kRoundOpened:
+    case storage::v1::Record::kRoundSealed:
+    case storage::v1::Record::kRoundCommitted:
+    case storage::v1::Record::kRoundAborted:
+      return {
+          .log = true, .servers = true, .shared = true, .all_slots = true};
     case storage::v1::Record::kRoundJudged:
     case storage::v1::Record::kPinSet:
     case storage::v1::Record::kPinReleased:

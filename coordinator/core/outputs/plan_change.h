@@ -13,7 +13,9 @@ namespace atl::coordinator {
 
 struct PlanChange {
   bool log = false;        // The run's log has new records.
-  bool servers = false;    // The plans of the run's servers.
+  bool servers = false;    // The plans of the run's servers,
+  std::set<int32_t> members;  // in them, the members of these slots,
+  bool all_members = false;   // or all members.
   bool shared = false;     // The part that all islands' plans share.
   bool all_slots = false;  // The own part of every island's plan.
   std::set<int32_t> slots;  // The own parts of these islands.

@@ -38,6 +38,9 @@ v1::OpenRound SharedOpenRound(const v1::OpenRound& open) {
   return shared;
 }
 
+int32_t SlotOf(const v1::SlotPlan& plan) { return plan.slot(); }
+int32_t SlotOf(const v1::SealedContribution& one) { return one.key().slot(); }
+
 // Tells the island of `slot` its turn among `evaluators`.
 void AddEvaluator(const std::vector<int32_t>& evaluators, int32_t slot,
                   v1::OpenRound& told) {
@@ -74,23 +77,67 @@ void ShortenReasons(
   }
 }
 
+bool HasSeal(const v1::ServerRunPlan* plan, const v1::Seal& seal) {
+  return plan != nullptr &&
+         std::any_of(plan->seals().begin(), plan->seals().end(),
+                     [&](const v1::Seal& one) {
+                       return one.fragment() == seal.fragment() &&
+                              one.version() == seal.version() &&
+                              one.attempt() == seal.attempt() &&
+                              one.has_verdict() == seal.has_verdict();
+                     });
+}
+
+bool HasCommit(const v1::ServerRunPlan* plan, const v1::Commit& commit) {
+  return plan != nullptr &&
+         std::any_of(plan->commits().begin(), plan->commits().end(),
+                     [&](const v1::Commit& one) {
+                       return one.commit_seq() == commit.commit_seq();
+                     });
+}
+
+// True if `items` has `key` from `begin` on, where it is in the order of slots
+// and seqs.
+template <typename Item>
+bool HasKey(const google::protobuf::RepeatedPtrField<Item>& items, int begin,
+            const v1::ContributionKey& key) {
+  const auto place = [](const v1::ContributionKey& k) {
+    return SlotSeq(k.slot(), k.seq());
+  };
+  const auto at = std::lower_bound(
+      items.begin() + std::min(begin, items.size()), items.end(), place(key),
+      [&](const Item& item, const SlotSeq& p) { return place(item.key()) < p; });
+  return at != items.end() && place(at->key()) == place(key);
+}
+
+// True if the commit of its fragment decides `key`. Its merged contributions
+// are those of the seal; the other outcomes follow theirs.
+bool Decides(const storage::v1::CommitSnapshot& recent,
+             const v1::ContributionKey& key) {
+  const auto& merged = recent.seal().contributions();
+  return HasKey(merged, 0, key) ||
+         HasKey(recent.commit().outcomes(), merged.size(), key);
+}
+
 // Tells a shard which contributions it need not keep, at most kDroppedMax a
 // plan. First those that it still reports although they have ended, over as
 // many plans as needed. Then the newest: the shard may have parts of them that
 // no report names.
 void AddDropped(const RunState& state, const ObservedShard& shard,
-                v1::ServerRunPlan& plan) {
+                int64_t persisted, v1::ServerRunPlan& plan) {
   std::set<ContributionPlace> told;
   // The commits of the plan free their contributions.
-  std::set<ContributionPlace> committed;
-  for (const v1::Commit& commit : plan.commits()) {
-    for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
-      committed.insert(ToPlace(outcome.key()));
-    }
-  }
+  const auto is_committed = [&](const v1::ContributionKey& key) {
+    const auto& commits = state.recent_commits();
+    return std::any_of(commits.begin(), commits.end(), [&](const auto& recent) {
+      return recent.commit().commit_seq() > persisted &&
+             recent.commit().fragment() == key.fragment() &&
+             Decides(recent, key);
+    });
+  };
   const auto add = [&](const v1::ContributionKey& key, v1::Outcome outcome) {
     if (plan.dropped_size() >= static_cast<int>(kDroppedMax) ||
-        committed.contains(ToPlace(key)) || !told.insert(ToPlace(key)).second) {
+        is_committed(key) || !told.insert(ToPlace(key)).second) {
       return;
     }
     v1::ContributionOutcome& dropped = *plan.add_dropped();
@@ -181,6 +228,29 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state,
   return plan;
 }
 
+std::vector<v1::OpenRound> ListSealedRounds(const RunState& state) {
+  std::vector<v1::OpenRound> rounds;
+  if (!state.started() || IsAsync(state.spec().schedule())) return rounds;
+  for (const FragmentState& fragment : state.fragments()) {
+    if (fragment.phase == RoundPhase::kSealed) {
+      rounds.push_back(SharedOpenRound(fragment.open));
+    }
+  }
+  return rounds;
+}
+
+bool IsSealOfOthers(const RunState& state, int32_t fragment, int32_t slot) {
+  const auto has_slot = [slot](const auto& all) {
+    const auto at = std::lower_bound(
+        all.begin(), all.end(), slot,
+        [](const auto& one, int32_t s) { return SlotOf(one) < s; });
+    return at != all.end() && SlotOf(*at) == slot;
+  };
+  const FragmentState& at = state.fragments()[fragment];
+  return has_slot(at.sealed.seal().contributions()) ||
+         !has_slot(at.open.slots());
+}
+
 void AddIsland(const RunState& state, const Observations& observed,
                int32_t slot, v1::IslandPlan& plan,
                const std::vector<int32_t>* evaluators) {
@@ -207,9 +277,49 @@ void AddIsland(const RunState& state, const Observations& observed,
   plan.set_warning(WarnOfIsland(state, observed, slot));
 }
 
+void AddMembers(const RunState& state, v1::ServerRunPlan& plan) {
+  for (const Member& member : state.members()) {
+    if (member.present()) *plan.add_members() = MakePlanMember(member);
+  }
+}
+
+void AddTokens(const RunState& state, v1::ServerRunPlan& plan) {
+  std::map<std::string, v1::TokenSlots> tokens;
+  for (const Member& member : state.members()) {
+    const int32_t slot = member.record.slot();
+    if (member.enrolled()) tokens[member.record.token_id()].add_slots(slot);
+    if (member.record.revoked()) plan.add_revoked_slots(slot);
+  }
+  for (auto& [token_id, slots] : tokens) *plan.add_tokens() = std::move(slots);
+}
+
+v1::PlanMember MakePlanMember(const Member& member) {
+  v1::PlanMember told;
+  told.set_slot(member.record.slot());
+  told.set_island_epoch(member.record.island_epoch());
+  told.set_session_sha256(member.record.session_sha256());
+  return told;
+}
+
+v1::Seal NameSeal(const v1::Seal& seal) {
+  v1::Seal name;
+  name.set_fragment(seal.fragment());
+  name.set_version(seal.version());
+  name.set_attempt(seal.attempt());
+  if (seal.has_verdict()) name.mutable_verdict();
+  return name;
+}
+
+v1::Commit NameCommit(const v1::Commit& commit) {
+  v1::Commit name;
+  name.set_commit_seq(commit.commit_seq());
+  return name;
+}
+
 v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
                                      const Observations& observed,
-                                     int32_t shard) {
+                                     int32_t shard,
+                                     const v1::ServerRunPlan* before) {
   v1::ServerRunPlan plan;
   plan.set_run_id(state.run_id());
   plan.set_run_uid(state.run_uid());
@@ -220,27 +330,24 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
   plan.set_placement_epoch(state.placement_epoch());
   plan.set_layout_fingerprint(state.layout().fingerprint());
   plan.set_slot_count(static_cast<int32_t>(state.members().size()));
-  std::map<std::string, v1::TokenSlots> tokens;
-  for (const Member& member : state.members()) {
-    const int32_t slot = member.record.slot();
-    if (member.enrolled()) tokens[member.record.token_id()].add_slots(slot);
-    if (member.record.revoked()) plan.add_revoked_slots(slot);
+  if (before == nullptr) {
+    AddMembers(state, plan);
+    AddTokens(state, plan);
   }
-  for (auto& [token_id, slots] : tokens) *plan.add_tokens() = std::move(slots);
-  for (const Member& member : state.members()) {
-    if (!member.present()) continue;
-    v1::PlanMember& added = *plan.add_members();
-    added.set_slot(member.record.slot());
-    added.set_island_epoch(member.record.island_epoch());
-    added.set_session_sha256(member.record.session_sha256());
-  }
+  const auto add_seal = [&](const v1::Seal& seal) {
+    *plan.add_seals() = HasSeal(before, seal) ? NameSeal(seal) : seal;
+  };
   const int64_t persisted = PersistedCommitSeq(state, observed);
   for (const auto& recent : state.recent_commits()) {
     if (recent.commit().commit_seq() <= persisted) continue;
     v1::Commit& commit = *plan.add_commits();
-    commit = recent.commit();
-    for (auto& outcome : *commit.mutable_outcomes()) outcome.clear_reason();
-    *plan.add_seals() = recent.seal();
+    if (HasCommit(before, recent.commit())) {
+      commit = NameCommit(recent.commit());
+    } else {
+      commit = recent.commit();
+      for (auto& outcome : *commit.mutable_outcomes()) outcome.clear_reason();
+    }
+    add_seal(recent.seal());
   }
   for (const FragmentState& fragment : state.fragments()) {
     if (fragment.phase == RoundPhase::kOpen) {
@@ -254,7 +361,7 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
         }
       }
     } else if (fragment.phase == RoundPhase::kSealed) {
-      *plan.add_seals() = fragment.sealed.seal();
+      add_seal(fragment.sealed.seal());
     }
   }
   for (const auto& [pin_id, state_of_pin] : state.pins()) {
@@ -269,7 +376,7 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
                          ? a.commit_seq() < b.commit_seq()
                          : a.pin_id() < b.pin_id();
             });
-  AddDropped(state, observed.shards[shard], plan);
+  AddDropped(state, observed.shards[shard], persisted, plan);
   plan.set_commit_seq(state.commit_seq());
   plan.set_acknowledged_commit_seq(
       AcknowledgedCommitSeq(state, observed, shard));

@@ -139,19 +139,23 @@ ReceivedNote NoteReceived(const RunState& state, int32_t number, absl::Time now,
   const bool is_async = IsAsync(state.spec().schedule());
   const FragmentState& fragment = state.fragments()[number];
   AskedSlots& asked = observed.asked[number];
-  for (const auto& [slot, plan] : asked.slots) {
-    if (!IsOverdue(state, fragment, plan)) continue;
+  for (auto plan = asked.slots.begin(); is_async && plan != asked.slots.end();
+       ++plan) {
+    const auto& [slot, one] = *plan;
+    if (!IsOverdue(state, fragment, one)) continue;
     ObservedMember& member = observed.members[slot];
-    note.has_measured |= Measure(plan, plan.step_count, now, member);
-    note.must_repeat |= plan.plan_time > member.speed_plan_time;
+    note.has_measured |= Measure(one, one.step_count, now, member);
+    note.must_repeat |= one.plan_time > member.speed_plan_time;
   }
   const auto awaited = [](const auto& entry) { return entry.second.seq == 0; };
   if (std::none_of(asked.slots.begin(), asked.slots.end(), awaited)) {
     return note;
   }
+  auto slot = asked.slots.begin();  // Both are in the order of slots.
   for (const auto& [place, seen] : observed.index.Seen(number)) {
-    const auto slot = asked.slots.find(place.first);
-    if (!seen.received || slot == asked.slots.end() || slot->second.seq != 0 ||
+    while (slot != asked.slots.end() && slot->first < place.first) ++slot;
+    if (slot == asked.slots.end()) break;
+    if (!seen.received || slot->first != place.first || slot->second.seq != 0 ||
         (!is_async && seen.info->anchor_version() != asked.version)) {
       continue;
     }

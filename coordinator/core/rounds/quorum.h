@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,17 +30,16 @@ struct QuorumCount {
   // is due (DueTimes, measured_speeds.h). So a push of an untrained model
   // opens no grace window.
   absl::Time time = absl::InfiniteFuture();
-  std::string text;           // "1 of 2".
   bool reads_speeds = false;  // Other speeds may give another time.
 
   bool reached() const { return time != absl::InfiniteFuture(); }
 };
 
 // Counts the contributions of `received` to the round `open`. `received_times`
-// has when each was received.
+// has when each was received, by slot.
 QuorumCount CountQuorum(const RunState& state, const Observations& observed,
                         const v1::OpenRound& open,
                         const std::vector<int32_t>& received,
-                        const std::map<int32_t, absl::Time>& received_times);
+                        const std::vector<absl::Time>& received_times);
 
 }  // namespace atl::coordinator

@@ -209,6 +209,7 @@ std::vector<v1::ContributionKey> NeedsRepush(const Observations& observed,
 
 Decision DecideRecall(const RunState& state, const Observations& observed,
                       int32_t fragment, absl::Time now) {
+  if (observed.recalls.empty()) return {};
   const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
   const std::string name = RoundName(state, fragment);
   std::vector<v1::ContributionOutcome> outcomes;

@@ -61,6 +61,14 @@ RoundProgress ComputeProgress(const RunState& state,
   return progress;
 }
 
+// Null: the round asks nothing of `slot`.
+const v1::SlotPlan* FindPlan(const v1::OpenRound& open, int32_t slot) {
+  const auto plan = std::lower_bound(
+      open.slots().begin(), open.slots().end(), slot,
+      [](const v1::SlotPlan& one, int32_t s) { return one.slot() < s; });
+  return plan == open.slots().end() || plan->slot() != slot ? nullptr : &*plan;
+}
+
 // Returns the first shard of `fragment` that has not reported since its server
 // or the coordinator started; -1 if all have.
 int32_t UnreportedShard(const RunState& state, const Observations& observed,
@@ -117,10 +125,14 @@ void NoteWait(const RoundProgress& progress, absl::Time now, RoundWait& wait) {
                       progress.awaited.begin() +
                           std::min(progress.awaited.size(), kAwaitedNamedMax));
   // A second push after a loss does not count as progress.
-  for (const SeenContribution* received : progress.received) {
-    if (wait.received_slots.emplace(received->key.slot(), now).second) {
-      wait.received_time = now;
+  for (const int32_t slot : progress.slots) {
+    const auto at = static_cast<size_t>(slot);
+    if (wait.received_times.size() <= at) {
+      wait.received_times.resize(at + 1, absl::InfiniteFuture());
     }
+    if (wait.received_times[at] != absl::InfiniteFuture()) continue;
+    wait.received_times[at] = now;
+    wait.received_time = now;
   }
 }
 
@@ -159,8 +171,8 @@ storage::v1::Record MakeSeal(
     slots.push_back(seen->key.slot());
     // Async: the contribution of an absent island has no plan.
     planned.push_back(state.spec().schedule().inner_step_count());
-    for (const v1::SlotPlan& plan : open.slots()) {
-      if (plan.slot() == seen->key.slot()) planned.back() = plan.step_count();
+    if (const v1::SlotPlan* const plan = FindPlan(open, seen->key.slot())) {
+      planned.back() = plan->step_count();
     }
     claimed.push_back(std::min(seen->info->step_count(),
                                MostSteps(state, slots.back(), planned.back())));
@@ -304,9 +316,14 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
   const auto received_count = static_cast<int>(progress.received.size());
   NoteWait(progress, now, timers.wait);
   const QuorumCount quorum = CountQuorum(state, observed, open, progress.slots,
-                                         timers.wait.received_slots);
+                                         timers.wait.received_times);
   if (reads_speeds != nullptr) *reads_speeds = quorum.reads_speeds;
   const bool has_quorum = quorum.reached();
+  const auto quorum_text = [&] {
+    return absl::StrCat(CountForQuorum(state, {progress.slots.begin(),
+                                               progress.slots.end()}),
+                        " of ", std::max(open.min_quorum(), 1));
+  };
   const bool elastic = state.spec().schedule().timing() == v1::TIMING_ELASTIC;
   if (timers.deadline_start == absl::InfinitePast()) {
     timers.deadline_start = now;
@@ -346,7 +363,7 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
              HasOtherIslands(state, observed, open, progress, due)) {
     return AbortRound(
         state, fragment,
-        absl::StrCat(name, ": ", quorum.text,
+        absl::StrCat(name, ": ", quorum_text(),
                      " contributions are there; other islands are asked"),
         RejectRefused(state, seen));
   } else if (past_deadline) {
@@ -358,7 +375,7 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
       if (!state.members()[slot].removed()) may_return.push_back(slot);
     }
     return {{},
-            absl::StrCat(name, ": ", quorum.text,
+            absl::StrCat(name, ": ", quorum_text(),
                          " contributions are there and no island is left; "
                          "waits for ",
                          may_return.empty() ? std::string("another island")
@@ -369,7 +386,7 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
           absl::StrCat(name, ": ", received_count, " of ", open.slots_size(),
                        " contributions; waits for ",
                        IslandNames(state, progress.awaited),
-                       DescribeSittingOut(state))};
+                       observed.has_refused ? DescribeSittingOut(state) : "")};
 }
 
 absl::Time SealTimer(const RunState& state, int32_t fragment,
@@ -414,23 +431,22 @@ std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
   return outcomes;
 }
 
+bool HasRevoked(const RunState& state) {
+  return std::any_of(
+      state.members().begin(), state.members().end(),
+      [](const Member& member) { return member.record.revoked(); });
+}
+
 std::vector<v1::ContributionOutcome> SettleRevoked(
     const RunState& state, const Observations& observed, int32_t fragment) {
   std::vector<v1::ContributionOutcome> outcomes;
-  const auto is_revoked = [](const Member& member) {
-    return member.record.revoked();
-  };
-  if (std::none_of(state.members().begin(), state.members().end(),
-                   is_revoked)) {
-    return outcomes;
-  }
   std::set<std::pair<int32_t, int64_t>> sealed_keys;
   for (const v1::SealedContribution& sealed :
        state.fragments()[fragment].sealed.seal().contributions()) {
     sealed_keys.emplace(sealed.key().slot(), sealed.key().seq());
   }
   for (const auto& [place, seen] : observed.index.Seen(fragment)) {
-    if (is_revoked(state.members()[place.first]) &&
+    if (state.members()[place.first].record.revoked() &&
         !sealed_keys.contains(place)) {
       outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_DROPPED,
                                      "an operator has revoked its island"));

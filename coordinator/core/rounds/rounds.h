@@ -46,6 +46,9 @@ std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
                                                const Observations& observed,
                                                int32_t fragment);
 
+// True if an operator has revoked a member.
+bool HasRevoked(const RunState& state);
+
 // Outcomes of the unsealed contributions of revoked islands.
 std::vector<v1::ContributionOutcome> SettleRevoked(const RunState& state,
                                                    const Observations& observed,

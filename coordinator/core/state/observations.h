@@ -151,8 +151,9 @@ struct RoundWait {
   int received_count = 0;
   int awaited_count = 0;
   std::vector<int32_t> awaited;      // Slots; at most kAwaitedNamedMax.
-  // Slots that are received now, or were before a loss, and since when.
-  std::map<int32_t, absl::Time> received_slots;
+  // By slot: since when it is received, or was before a loss; InfiniteFuture: it
+  // never was. May end before the last slots.
+  std::vector<absl::Time> received_times;
   // When the newest of them was first received, or when the run was resumed
   // since; InfinitePast if neither happened.
   absl::Time received_time = absl::InfinitePast();
