@@ -96,7 +96,7 @@ class CoordinatorAnyMessageTest : public testing::Test {
   }
 
   // An honest server's report of its plan, altered or cut in places.
-  void Report(int server) {
+  void Report(int server, bool all_whole = false) {
     v1::ReportShardsRequest request;
     request.set_server_id(absl::StrCat("server-", server));
     request.set_incarnation(1);
@@ -104,7 +104,7 @@ class CoordinatorAnyMessageTest : public testing::Test {
     const v1::ServerPlan plan = core_->ServerPlan(request.server_id());
     request.set_plan_revision(plan.revision());
     for (const v1::ServerRunPlan& run : plan.runs()) {
-      const bool is_whole = any_.Pick(3) == 0;
+      const bool is_whole = all_whole || any_.Pick(3) != 0;
       v1::ShardReport& report =
           is_whole ? *request.add_shards() : *request.add_changes();
       if (!is_whole) {
@@ -140,7 +140,10 @@ class CoordinatorAnyMessageTest : public testing::Test {
       report.set_part(static_cast<int32_t>(any_.Pick(2)));
       report.set_parts_left(parts_left);
     }
-    core_->ReportShards(Maybe(request), now_).status().IgnoreError();
+    const auto answer = core_->ReportShards(Maybe(request), now_);
+    if (answer.ok() && !answer->whole_report_run_ids().empty() && !all_whole) {
+      Report(server, /*all_whole=*/true);
+    }
   }
 
   // An island pushes what its plan asks for, to all shards.
