@@ -22,7 +22,7 @@ from .errors import ConnectionLost, Error
 _PATH_BYTES_MAX = 107  # Linux's longest path of a Unix socket.
 _NAME_BYTES_MAX = 80   # Fits behind /proc/self/fd/N/.
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4 * 4)  # For four file descriptors.
-# Of unread packets, as the kernel counts them. A full socket has twice as many.
+# Unread packets, as the kernel counts them. A full socket holds twice as much.
 _UNREAD_BYTES_MAX = 65536
 
 
