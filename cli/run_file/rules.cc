@@ -221,6 +221,23 @@ void DropOtherData(const std::set<std::string>& own, v1::DataSpec* data) {
   if (!is_own("validation_fraction")) data->clear_validation_fraction();
 }
 
+void DropOtherRounds(const std::set<std::string>& own,
+                     v1::ScheduleSpec* schedule) {
+  const auto is_own = [&](const std::string& key) {
+    return own.count("schedule." + key) != 0;
+  };
+  if (is_own("timing") && schedule->timing() == v1::TIMING_STRICT) {
+    if (!is_own("grace_window")) schedule->clear_grace_window();
+    if (!is_own("round_deadline")) schedule->clear_round_deadline();
+    if (!is_own("max_ahead_steps")) schedule->clear_max_ahead_steps();
+    if (!is_own("max_staleness")) schedule->clear_max_staleness();
+  }
+  if (is_own("island_count_min") && !is_own("min_quorum") &&
+      schedule->min_quorum() > schedule->island_count_min()) {
+    schedule->clear_min_quorum();
+  }
+}
+
 std::vector<std::string> FindDataFaults(const v1::DataSpec& data) {
   std::vector<std::string> faults;
   if (data.url().empty()) {

@@ -32,6 +32,12 @@ std::string RangeFault(absl::string_view path, double value);
 // gives data.url. `own`: the file's keys.
 void DropOtherData(const std::set<std::string>& own, v1::DataSpec* data);
 
+// Clears what a preset says about elastic rounds, for a file that gives
+// schedule.timing = "strict", and a min_quorum above the file's
+// island_count_min. `own`: the file's keys.
+void DropOtherRounds(const std::set<std::string>& own,
+                     v1::ScheduleSpec* schedule);
+
 // Faults of the keys of [data], one sentence each.
 std::vector<std::string> FindDataFaults(const v1::DataSpec& data);
 

@@ -60,6 +60,36 @@ TEST(DataUrlTest, OnlyAManifestHasAnOrderOfFiles) {
   EXPECT_THAT(FindDataFaults(data), ElementsAre(HasSubstr("needs data.url")));
 }
 
+TEST(RoundsTest, AStrictFileDropsWhatItsPresetSaysOfElasticRounds) {
+  v1::ScheduleSpec preset;
+  preset.set_timing(v1::TIMING_ELASTIC);
+  preset.set_island_count_min(8);
+  preset.set_min_quorum(6);
+  preset.mutable_grace_window()->set_seconds(60);
+  preset.mutable_round_deadline()->set_seconds(7200);
+  preset.set_max_ahead_steps(100);
+  preset.set_max_staleness(16);
+  v1::ScheduleSpec schedule = preset;
+  DropOtherRounds({"schedule.timing", "schedule.round_count"}, &schedule);
+  EXPECT_EQ(schedule.DebugString(), preset.DebugString());
+  schedule.set_timing(v1::TIMING_STRICT);
+  DropOtherRounds({"schedule.timing", "schedule.round_deadline"}, &schedule);
+  v1::ScheduleSpec left;
+  left.set_timing(v1::TIMING_STRICT);
+  left.set_island_count_min(8);
+  left.set_min_quorum(6);
+  left.mutable_round_deadline()->set_seconds(7200);  // The file's own: told.
+  EXPECT_EQ(schedule.DebugString(), left.DebugString());
+  left.set_island_count_min(6);
+  DropOtherRounds({"schedule.island_count_min"}, &left);
+  EXPECT_EQ(left.min_quorum(), 6);
+  left.set_island_count_min(2);
+  DropOtherRounds({"schedule.island_count_min", "schedule.min_quorum"}, &left);
+  EXPECT_EQ(left.min_quorum(), 6);
+  DropOtherRounds({"schedule.island_count_min"}, &left);
+  EXPECT_EQ(left.min_quorum(), 0);
+}
+
 TEST(ExternalRunTest, ClearsWhatOnlyOurTrainerReads) {
   v1::RunSpec spec = DefaultRunSpec();
   spec.mutable_model()->set_architecture("external");

@@ -463,6 +463,7 @@ void ReadFile(absl::string_view text, const std::string& name,
   Reader(name, other_keys, &own, faults).ReadTable(table, "", &run->spec);
   given->insert(own.begin(), own.end());
   DropOtherData(own, run->spec.mutable_data());
+  DropOtherRounds(own, run->spec.mutable_schedule());
   if (const toml::table* data = table["data"].as_table()) {
     if (data->contains("url")) run->has_fingerprint = false;
     if (data->contains("fingerprint")) run->has_fingerprint = true;

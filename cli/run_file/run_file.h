@@ -42,6 +42,10 @@
 // values of data.path, format, fingerprint, seed and validation_fraction are
 // dropped: the manifest decides.
 //
+// A file that gives schedule.timing = "strict" drops the preset's grace_window,
+// round_deadline, max_ahead_steps and max_staleness. One that gives an
+// island_count_min below the preset's min_quorum drops that.
+//
 // A file with model.architecture = "external" must have model.tensors. It may
 // also give weight_unit, sequence_length in [model], batch_size and
 // warmup_step_count in [inner], format and data_shard_count in [data], and

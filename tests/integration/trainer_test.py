@@ -7,6 +7,7 @@ run, and nothing counts twice."""
 import hashlib
 import json
 import os
+import re
 import signal
 from unittest import mock
 
@@ -88,16 +89,16 @@ class TrainerTest(cluster_module.IntegrationTest):
                   "b": generator.standard_normal(7, "f4")}
         with mock.patch.dict(os.environ, {
                 "ATOLL_BINARY": processes.binary(processes.CLI)}):
+            options = {"coordinator": self.cluster.coordinator_address,
+                       "server_count": 1,
+                       # No other key of the preset has to be given.
+                       "schedule": {"round_count": 1, "timing": "strict",
+                                    "island_count_min": 2}}
             for _ in range(2):  # The second call changes nothing.
-                atoll.create_run(
-                    "run", arrays=arrays,
-                    coordinator=self.cluster.coordinator_address,
-                    server_count=1, schedule={"round_count": 1})
+                atoll.create_run("run", arrays=arrays, **options)
             with self.assertRaisesRegex(atoll.Error, "OTHER_SPEC"):
                 atoll.create_run(
-                    "run", arrays={**arrays, "b": arrays["b"] + 1},
-                    coordinator=self.cluster.coordinator_address,
-                    server_count=1, schedule={"round_count": 1})
+                    "run", arrays={**arrays, "b": arrays["b"] + 1}, **options)
         found = self.cluster.parameters()[0]
         self.assertEqual(
             sorted(numpy.frombuffer(found, "<f4").tolist()),
@@ -526,6 +527,21 @@ class TrainerTest(cluster_module.IntegrationTest):
             self.cluster.restart("island-1")
         self.cluster.wait_state(cluster_module.COMPLETED)
         self.assert_not_rewound(self.cluster)
+
+    def test_a_trainer_hears_of_steps_that_do_not_count(self):
+        self.start(self.cluster, self.run_values(run_file.ELASTIC, {
+            "schedule": {"round_count": 100000}}))
+        self.cluster.wait_commits(2)
+        trainer = self.cluster.processes["trainer-of-island-1"]
+        trainer.signal(signal.SIGSTOP)
+        try:
+            self.cluster.wait_commits(6)  # The rounds move on.
+        finally:
+            trainer.signal(signal.SIGCONT)
+        wait.until("the trainer is told", lambda: re.search(
+            r"steps since version \d+ of fragment 0 do not count|"
+            r"is not merged: (LATE|STALE)", trainer.tail(200)))
+        self.cluster.runs.CancelRun(run_id="run")
 
     def test_an_elastic_run_loses_a_trainer_and_takes_it_back(self):
         values = self.run_values(STREAMING, run_file.ELASTIC, {

@@ -514,6 +514,7 @@ TEST_F(RunIslandTest, SaysWhichServerIsAwayAndWhatWasNotMerged) {
   EXPECT_THAT(texts, HasSubstr("server s0 is back at memory:1\n"));
   EXPECT_THAT(texts, HasSubstr("contribution 5 of fragment 0 is not merged: "
                                "REJECTED, a value is not finite; island a, "));
+  EXPECT_THAT(texts, HasSubstr("; merged so far: 4 of 5\n"));
   EXPECT_THAT(texts, Not(HasSubstr("contribution 4 of fragment 0 is not")));
 }
 

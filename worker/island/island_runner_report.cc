@@ -23,7 +23,7 @@ constexpr absl::Duration kReasonEvery = absl::Seconds(30);
 }  // namespace
 
 // Counts the contributions that were decided; logs those that are not merged,
-// and tells the trainer of those that were refused.
+// with the share that was, and tells the trainer of them.
 void IslandRunner::TellOutcomes() {
   for (const v1::ContributionOutcome& outcome : loop_.plan().outcomes()) {
     const v1::ContributionKey& key = outcome.key();
@@ -31,13 +31,16 @@ void IslandRunner::TellOutcomes() {
         outcome.outcome() == v1::OUTCOME_MERGED) {
       continue;
     }
+    const ContributionTally& tally = contributions_.tally();
     const std::string line = absl::StrCat(
         "contribution ", key.seq(), " of fragment ", key.fragment(),
         " is not merged: ",
         absl::StripPrefix(v1::Outcome_Name(outcome.outcome()), "OUTCOME_"),
-        outcome.reason().empty() ? "" : ", ", outcome.reason());
+        outcome.reason().empty() ? "" : ", ", outcome.reason(),
+        "; merged so far: ", tally.merged_count, " of ", tally.count());
     LOG(WARNING) << line;
-    if (outcome.outcome() == v1::OUTCOME_REJECTED) part_->Notify(line);
+    // The run's end is told anyway.
+    if (outcome.outcome() != v1::OUTCOME_CANCELLED) part_->Notify(line);
   }
 }
 
@@ -130,6 +133,14 @@ void IslandRunner::SendUnpushed(bool leaves) {
     MutexLock lock(&mutex_);
     if (leaves) loop_.OnLeaving();
     unpushed = loop_.TakeUnpushed();
+  }
+  for (const v1::UnpushedWork& work : unpushed) {
+    // A contribution that was made has an outcome, or is pushed again.
+    if (leaves || work.seq() != 0) continue;
+    part_->Notify(absl::StrCat(
+        work.step_count(), " steps since version ", work.version(),
+        " of fragment ", work.fragment(),
+        " do not count: the round has ended without them"));
   }
   link_->AddUnpushed(unpushed);
 }

@@ -7,7 +7,10 @@ Plays the same run twice with real programs on this machine, one island each:
 with Atoll's own engine, and with a NumPy trainer of as many parameters whose
 steps take as long. A row for each case and size:
 
-  step_us        a call of `step` when nothing is due, median
+  loop_us        a call of `step` in a loop that does nothing else: the median
+                 of a run of its own, with the loop's time
+  step_us        a call of `step` when nothing is due, median; after computing
+                 it is mostly one look at the socket
   sync_ms        time in which the trainer waits for the exchange, a
                  synchronization: its state saved, the outer gradient encoded,
                  saved and pushed, the answer pulled and applied
@@ -45,6 +48,7 @@ from harness import wait
 _PATIENCE_S = 1800
 _TRAINER = "tests/benchmarks/exchange/exchange_trainer.py"
 _STEPS = 8
+_LOOP_STEPS = 200_000
 # Layers, hidden and intermediate size of a Llama with bytes as tokens.
 _SHAPES = {"150k": (4, 64, 64), "4M": (5, 256, 704), "124M": (14, 768, 2816)}
 CASES = {
@@ -55,7 +59,7 @@ CASES = {
                      "blend": 0.5},
     },
 }
-KEYS = ("case", "parameters", "step_us", "sync_ms", "cpp_sync_ms",
+KEYS = ("case", "parameters", "loop_us", "step_us", "sync_ms", "cpp_sync_ms",
         "peak_bytes_a_parameter", "written_bytes_a_parameter")
 
 
@@ -197,16 +201,24 @@ def measure(case, size, rounds, directory):
         "data": {"format": "external", "data_shard_count": 1},
         "inner": {"batch_size": 1},
     })
-    island, peak = play(os.path.join(directory, "external"), external, tensors,
-                        [out, str(step_seconds)])
-    with open(out, encoding="utf-8") as file:
-        trainer = json.load(file)
+
+    def train(name, changes, seconds):
+        played = play(os.path.join(directory, name),
+                      run_file.merged(external, changes), tensors,
+                      [out, str(seconds)])
+        with open(out, encoding="utf-8") as file:
+            return (json.load(file), *played)
+
+    trainer, island, peak = train("external", {}, step_seconds)
+    loop, _, _ = train("loop", {"schedule": {
+        "round_count": 1, "inner_step_count": _LOOP_STEPS}}, 0)
 
     # From the first step's begin to the last one's end: no step follows the
     # last synchronization.
     waits = seconds_between(own) - own["computing_seconds"]
     return dict(zip(KEYS, (
-        case, count, round(statistics.median(trainer["idle_us"]), 2),
+        case, count, round(statistics.median(loop["loop_us"]), 2),
+        round(statistics.median(trainer["idle_us"]), 2),
         round(sum(trainer["sync_ms"]) / (syncs - 1), 2),
         round(1e3 * waits / (syncs - 1), 2), round(peak / count, 2),
         round((island["saved_bytes"] + trainer["saved_bytes"]) /

@@ -32,10 +32,12 @@ class ExchangeTest(unittest.TestCase):
                          ["rounds", "streaming"])
         for row in rows:
             self.assertEqual(list(row), [
-                "case", "parameters", "step_us", "sync_ms", "cpp_sync_ms",
-                "peak_bytes_a_parameter", "written_bytes_a_parameter"])
+                "case", "parameters", "loop_us", "step_us", "sync_ms",
+                "cpp_sync_ms", "peak_bytes_a_parameter",
+                "written_bytes_a_parameter"])
             self.assertGreater(row["parameters"], 140_000)
             self.assertLess(row["parameters"], 160_000)
+            self.assertGreater(row["loop_us"], 0)
             self.assertGreater(row["step_us"], 0)
             self.assertGreater(row["sync_ms"], 0)
             self.assertGreater(row["cpp_sync_ms"], 0)

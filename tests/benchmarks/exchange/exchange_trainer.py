@@ -5,7 +5,9 @@ usage: exchange_trainer.py OUT STEP_SECONDS RUN SOCKET WORK_DIR
 
 Has two arrays as large as the model in its state, as AdamW has. At the run's
 end it writes JSON to OUT: microseconds of each call of `step` that did not
-synchronize, milliseconds of each that did, and the bytes of its states.
+synchronize, milliseconds of each that did, and the bytes of its states. With 0
+as STEP_SECONDS the loop does nothing else, and OUT has the microseconds a call
+of each thousand of them, with the loop's own.
 """
 
 import json
@@ -19,6 +21,8 @@ _TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
 sys.path.insert(0, os.path.join(_TREE, "worker/sdk/python"))
 import atoll  # pylint: disable=wrong-import-position
 from atoll import _store  # pylint: disable=wrong-import-position
+
+_CALLS = 1000
 
 
 class Moments:
@@ -50,37 +54,53 @@ def count_saved_bytes(counts):
     _store.Store.save = counting_save
 
 
+def call(island):
+    """Calls `step` and nothing else until the run ends."""
+    loop_us, going = [], True
+    while going:
+        begin = time.perf_counter()
+        for _ in range(_CALLS):
+            going = island.step(loss=1.0, tokens=1)
+        loop_us.append(1e6 / _CALLS * (time.perf_counter() - begin))
+    return {"loop_us": loop_us}
+
+
+def train(island, step_seconds):
+    """Trains until the run ends, and measures each call of `step`."""
+    idle_us, sync_ms = [], []
+    going = True
+    while going:
+        end = time.perf_counter() + step_seconds
+        for array in island.arrays.values():
+            array[0] *= numpy.float32(0.999)
+        while time.perf_counter() < end:
+            pass
+        request = island._train  # pylint: disable=protected-access
+        begin = time.perf_counter()
+        going = island.step(loss=1.0, tokens=1)
+        seconds = time.perf_counter() - begin
+        # A new request to train came: something was due.
+        # pylint: disable-next=protected-access
+        if going and island._train is not request:
+            sync_ms.append(1e3 * seconds)
+        elif going:
+            idle_us.append(1e6 * seconds)
+    return {"idle_us": idle_us, "sync_ms": sync_ms}
+
+
 def main():
     out, step_seconds, run, socket, work_dir = sys.argv[1:]
     saved = []
     count_saved_bytes(saved)
     os.environ["ATOLL_SOCKET"] = socket
     moments = Moments()
-    idle_us, sync_ms = [], []
     with atoll.Island("", run=run, work_dir=work_dir,
                       state={"optimizer": moments}) as island:
-        arrays = island.arrays
-        moments.like(arrays)
-        going = True
-        while going:
-            end = time.perf_counter() + float(step_seconds)
-            for array in arrays.values():
-                array[0] *= numpy.float32(0.999)
-            while time.perf_counter() < end:
-                pass
-            train = island._train  # pylint: disable=protected-access
-            begin = time.perf_counter()
-            going = island.step(loss=1.0, tokens=1)
-            seconds = time.perf_counter() - begin
-            # A new request to train came: something was due.
-            # pylint: disable-next=protected-access
-            if going and island._train is not train:
-                sync_ms.append(1e3 * seconds)
-            elif going:
-                idle_us.append(1e6 * seconds)
+        moments.like(island.arrays)
+        measured = (train(island, float(step_seconds)) if float(step_seconds)
+                    else call(island))
     with open(out, "w", encoding="utf-8") as file:
-        json.dump({"idle_us": idle_us, "sync_ms": sync_ms,
-                   "saved_bytes": sum(saved)}, file)
+        json.dump({**measured, "saved_bytes": sum(saved)}, file)
 
 
 if __name__ == "__main__":

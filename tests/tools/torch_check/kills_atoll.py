@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Trains the GPT of gpt.py with a loader that has a state. Arguments: SEED SHARD
 
-It prints what kills must not change: the last rate, and the parameters.
+It prints what kills must not change: the last rate, the parameters, and how
+often the optimizer's own count of steps went back.
 """
 import hashlib
 import os
@@ -40,15 +41,20 @@ def main(seed, shard):
     island = atoll.attach(model, optimizer, scheduler=scheduler, run="kills",
                           island_id="island-%d" % shard,
                           state={"loader": loader})
+    newest = rewinds = 0
     for x, y in island.batches(loader):
         model(x, y).backward()
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad()
+        before, newest = newest, int(next(iter(
+            optimizer.state.values()))["step"])
+        rewinds += newest <= before
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(parameter.detach().numpy().tobytes())
     print("last rate %r" % optimizer.param_groups[0]["lr"])
+    print("rewinds %d" % rewinds)
     print("parameters " + digest.hexdigest()[:16])
 
 

@@ -15,8 +15,7 @@ from harness import wait
 HERE = os.path.dirname(os.path.realpath(__file__))
 _TREE = os.path.normpath(os.path.join(HERE, "..", "..", ".."))
 INTERVAL = 20  # Inner steps of a round; gpt_torchft.py has it, too.
-STRICT = {"timing": "strict", "min_quorum": 2, "grace_window": "0s",
-          "round_deadline": "0s", "max_ahead_steps": 0}
+STRICT = {"timing": "strict", "min_quorum": 2}
 # The lease is as long as torchft's lighthouse waits for a heartbeat.
 ELASTIC = {"timing": "elastic", "min_quorum": 1, "grace_window": "1s",
            "lease_duration": "5s"}

@@ -14,7 +14,8 @@ there. Needs the programs of `bazel build -c opt //...`, or ATOLL_BIN. Checks:
            the mean losses differ by less than the seeds do
   faults   what a fault does to the trainer and to the other, with either
   kills    a cosine ends at 0 over 20 kills; a strict run with torchdata's
-           StatefulDataLoader ends as without kills
+           StatefulDataLoader ends as without kills; the loss of an exchange
+           rewinds no trainer
 
 Prints tables in Markdown, also to FILE. The last line is `N passed, N failed`.
 """
@@ -189,30 +190,37 @@ class Checks:
 
     def kills(self):
         self._report.table("Kills", "run", "kill -9 of", "kills", "starts",
-                           "last rates", "parameters")
+                           "rewinds", "last rates", "parameters")
         whole = None
         for timing, schedule, steps, victim in (
                 ("strict", systems.STRICT, 600, None),
                 ("strict", systems.STRICT, 600, systems.kill_trainer),
                 ("strict", systems.STRICT, 600, systems.kill_exchange),
-                ("elastic", systems.ELASTIC, 3000, systems.kill_trainer)):
+                ("elastic", systems.ELASTIC, 3000, systems.kill_trainer),
+                ("elastic", systems.ELASTIC, 3000, systems.kill_exchange)):
             pair = systems.Atoll(
                 self._python, self._new_folder(), "kills", 1, steps, schedule,
                 PACE_S="0.05" if timing == "elastic" else "0")
             try:
                 count, starts = systems.play_kills(pair, victim, _KILLS)
-                rates, ends = ([t.said(what) for t in pair.trainers.values()]
-                               for what in ("last rate", "parameters"))
+                rates, ends, rewinds = (
+                    [t.said(what) for t in pair.trainers.values()]
+                    for what in ("last rate", "parameters", "rewinds"))
             finally:
                 pair.close()
             name = victim.__name__[5:] if victim else "-"
-            self._report.row(timing, name, count, starts, ", ".join(rates),
-                             ", ".join(ends))
+            self._report.row(timing, name, count, starts, ", ".join(rewinds),
+                             ", ".join(rates), ", ".join(ends))
             whole = whole or ends
             self._report.check(set(map(float, rates)) == {0.0} and
                                ends[0] == ends[1] and
                                (victim is None or count == _KILLS),
                                "%s, %s: rates %s" % (timing, name, rates))
+            self._report.check(
+                rewinds == ["0", "0"] and (starts == 2 or timing == "strict" or
+                                           victim is systems.kill_trainer),
+                "%s, %s: %d starts, rewinds %s" % (timing, name, starts,
+                                                   rewinds))
             self._report.check(timing == "elastic" or ends == whole,
                                "strict, %s: other parameters" % name)
 

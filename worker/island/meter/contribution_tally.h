@@ -25,6 +25,11 @@ struct ContributionTally {
   double merged_tokens = 0;
   std::string rejected_reason;  // Reason of the newest rejection.
 
+  // All that were decided.
+  int64_t count() const {
+    return merged_count + late_count + stale_count + rejected_count +
+           dropped_count;
+  }
   void Add(const ContributionTally& other);
 };
 

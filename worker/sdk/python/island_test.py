@@ -3,6 +3,7 @@
 
 import os
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from fake_exchange import FakeExchange  # noqa: E402
 import numpy as np  # noqa: E402
 
 import atoll  # noqa: E402
+from atoll._connection import Connection  # noqa: E402
 from atoll import _news as news_module  # noqa: E402
 from atoll import _saver as saver_module  # noqa: E402
 from atoll import _store as store_module  # noqa: E402
@@ -505,6 +507,21 @@ class LoopTest(IslandCase):
             {"step_count": "32", "token_count": "64", "loss": 4.0},
             {"step_count": "64", "token_count": "128", "loss": 8.0},
             {"step_count": "96", "token_count": "192", "loss": 12.0}])
+
+    def test_progress_that_nothing_reads_leaves_room_for_the_answer(self):
+        mine, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(other.close)
+        mine.setblocking(False)  # A full socket would hang.
+        connection = Connection(mine)
+        self.addCleanup(connection.close)
+        for step in range(5000):
+            connection.send(1, "progress", {"step_count": step}, wait=False)
+        connection.send(1, "train", {"step_count": 5000})
+        packets = []
+        while not packets or b'"progress"' in packets[-1]:
+            packets.append(other.recv(65536, socket.MSG_DONTWAIT))
+        self.assertIn(b'"train"', packets[-1])
+        self.assertLess(1, len(packets))
 
     def test_an_interrupt_ends_a_train_at_the_next_look(self):
         def script(peer):

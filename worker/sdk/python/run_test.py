@@ -5,8 +5,12 @@ import json
 import logging
 import os
 import sys
-import tomllib
 import unittest
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10.
+    from pip._vendor import tomli as tomllib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "testing"))

@@ -893,7 +893,7 @@ class LossTest(TorchCase):
         with self.exchange(script), self.island(model=Tied()) as island:
             loss = torch.tensor(1.0, requires_grad=True) * 1
             island.step(loss=loss, tokens=torch.tensor(3))
-            waiting, = island._train._waiting
+            waiting, = island._train._waiting.values()
             self.assertIsInstance(waiting, torch.Tensor)
             self.assertIsNone(waiting.grad_fn)
             island.step(loss=torch.tensor([3.0], dtype=torch.bfloat16))

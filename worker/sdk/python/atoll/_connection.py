@@ -6,10 +6,13 @@ Not thread-safe.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import math
 import os
 import select
 import socket
+import sys
+import termios
 from typing import Any, Iterator
 
 from . import _forks, _messages
@@ -19,6 +22,8 @@ from .errors import ConnectionLost, Error
 _PATH_BYTES_MAX = 107  # Linux's longest path of a Unix socket.
 _NAME_BYTES_MAX = 80   # Fits behind /proc/self/fd/N/.
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4 * 4)  # For four file descriptors.
+# Unread packets, as the kernel counts them. A full socket holds twice as much.
+_UNREAD_BYTES_MAX = 65536
 
 
 def check_path(path: str) -> None:
@@ -70,10 +75,15 @@ class Connection:
 
     def send(self, seq: int, kind: str, body: dict[str, Any],
              wait: bool = True) -> None:
-        """Sends a packet. With wait=False a packet that does not fit is lost.
+        """Sends a packet. With wait=False it is lost if others are unread.
+
+        So an exchange that hangs always has room for the answer, which does not
+        wait then.
 
         ConnectionLost: the exchange is away.
         """
+        if not wait and self._unread_bytes() > _UNREAD_BYTES_MAX:
+            return
         flags = socket.MSG_NOSIGNAL | (0 if wait else socket.MSG_DONTWAIT)
         try:
             self._socket.send(_messages.encode(seq, kind, body), flags)
@@ -82,6 +92,10 @@ class Connection:
         except OSError as error:
             raise ConnectionLost("cannot send to the exchange: %s" %
                                  error) from error
+
+    def _unread_bytes(self) -> int:
+        return int.from_bytes(fcntl.ioctl(self._socket, termios.TIOCOUTQ,
+                                          bytes(4)), sys.byteorder)
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
         """The next packet; None: none came in time. None as time: no bound.

@@ -74,7 +74,9 @@ class News:
                         (now - self._heard, self._why()),
                         reason="WAITED_TOO_LONG", code="DEADLINE_EXCEEDED",
                         hint="`atoll run show %s` tells what the run waits "
-                        "for. wait_s_max is the longest wait." % self._run_id)
+                        "for. A program that starts again continues, with a "
+                        "new exchange. wait_s_max is the longest wait." %
+                        self._run_id)
         if now - self._told < _TELL_S:
             return
         self._told = now

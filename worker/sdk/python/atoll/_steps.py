@@ -90,6 +90,10 @@ def _mean(weighted: Sequence[tuple[float, int]]) -> float | None:
     return sum(value * weight for value, weight in weighted) / total
 
 
+def _is_on_device(value: Any) -> bool:
+    return _torch.is_tensor(value) and value.device.type != "cpu"
+
+
 class OpenTrain:
     """A request to train, and the sums of the steps that are done.
 
@@ -107,27 +111,26 @@ class OpenTrain:
         self.seq = seq
         self.request = request
         self.unit = unit
-        self._counts_tokens = unit == "tokens"
+        self._counts_tokens = unit in ("", "tokens")
         self.done = 0
         self.paused_s = 0.0
         self.lost_at: int | None = None
         self._step_count: int = request["step_count"]
         self._tokens: Any = 0        # May be a tensor.
-        self._waiting: list[Any] = []  # Losses that nothing has read yet.
-        self._waiting_steps: list[int] = []
+        self._waiting: dict[int, Any] = {}  # Losses not read yet, by step.
         self._loss_sum = 0.0
         self._loss_count = 0
         self._newest_loss: float | None = None
         self._metrics: dict[str, tuple[float, float]] = {}  # As in Sums.
 
-    def _weight(self, tokens: Any, samples: Any) -> Any:
+    def _weight(self, samples: Any) -> Any:
         """The step's count in the run's unit, which is not given tokens."""
         if self.unit == "steps":
             return 1
-        if not self.unit:
-            return next((x for x in (tokens, samples) if x is not None), 0)
-        if self.unit == "samples" and samples is not None:
+        if samples is not None and self.unit != "tokens":
             return samples
+        if not self.unit:
+            return 0
         raise Error("the run weighs by %s, and the step has none" % self.unit,
                     reason="NO_WEIGHT", code="INVALID_ARGUMENT",
                     hint="Call island.step(%s=...) with those of the step "
@@ -144,27 +147,28 @@ class OpenTrain:
         Error NO_WEIGHT: the run's unit is not given; nothing is counted.
         """
         if tokens is None or not self._counts_tokens:
-            tokens = self._weight(tokens, samples)
+            tokens = self._weight(samples)
+        done = self.done
         if loss is not None:
-            if _torch.is_tensor(loss):
-                loss = loss.detach().clone()  # CUDA graphs overwrite it.
-            elif isinstance(loss, (np.ndarray, np.generic)):
-                loss = float(loss)  # An array may change later.
-            self._waiting.append(loss)
-            self._waiting_steps.append(self.done)
-            if len(self._waiting) >= _WAITING_COUNT_MAX:
+            if type(loss) is not float:
+                if _torch.is_tensor(loss):
+                    loss = loss.detach().clone()  # CUDA graphs overwrite it.
+                elif isinstance(loss, (np.ndarray, np.generic)):
+                    loss = float(loss)  # An array may change later.
+            waiting = self._waiting
+            waiting[done] = loss
+            if len(waiting) >= _WAITING_COUNT_MAX:
                 self._read_losses()
         self._tokens += tokens
         if metrics:
             self._add_metrics(metrics, tokens)
-        self.done += 1
-        return self.done < self._step_count
+        self.done = done = done + 1
+        return done < self._step_count
 
     def absorb(self, before: OpenTrain) -> None:
         """Takes the steps of a train whose answer the exchange has lost."""
-        self._waiting += before._waiting
-        self._waiting_steps += [self.done + step
-                                for step in before._waiting_steps]
+        self._waiting.update((self.done + step, loss)
+                             for step, loss in before._waiting.items())
         if before.lost_at is None:
             if before._loss_count:
                 self.lost_at = None
@@ -207,25 +211,25 @@ class OpenTrain:
                         code="INVALID_ARGUMENT", hint="Give fewer metrics.")
 
     def _read_losses(self) -> None:
-        on_devices = [x for x in self._waiting
-                      if _torch.is_tensor(x) and x.device.type != "cpu"]
+        on_devices = {step: x for step, x in self._waiting.items()
+                      if type(x) is not float and _is_on_device(x)}
         if on_devices:  # One wait for the device, not one a step.
             stack = _torch.loaded().stack
-            values = iter(stack([x.float().reshape(()) for x in
-                                 on_devices]).tolist())
-            self._waiting = [
-                next(values) if _torch.is_tensor(x) and
-                x.device.type != "cpu" else x for x in self._waiting]
-        for step, loss in zip(self._waiting_steps, self._waiting):
-            self._newest_loss = value = float(loss)
+            self._waiting.update(zip(on_devices, stack([
+                x.float().reshape(()) for x in on_devices.values()]).tolist()))
+        total, count, lost_at = self._loss_sum, self._loss_count, self.lost_at
+        value = self._newest_loss
+        for step, loss in self._waiting.items():
+            value = float(loss)
             if math.isfinite(value):
-                self._loss_sum += value
-                self._loss_count += 1
-                self.lost_at = None
-            elif self.lost_at is None:
-                self.lost_at = self.request.get("step", 0) + step
+                total += value
+                count += 1
+                lost_at = None
+            elif lost_at is None:
+                lost_at = self.request.get("step", 0) + step
+        self._loss_sum, self._loss_count, self.lost_at = total, count, lost_at
+        self._newest_loss = value
         self._waiting.clear()
-        self._waiting_steps.clear()
 
     def sums(self, is_sound: Callable[[], bool]) -> Sums:
         """This rank's steps so far. Waits for the losses' device.
@@ -245,8 +249,8 @@ class OpenTrain:
         return Sums(self.done, int(self._tokens), loss, self._metrics)
 
     def _waits_for_a_device(self) -> bool:
-        return any(_torch.is_tensor(x) and x.device.type != "cpu"
-                   for x in (*self._waiting, self._tokens))
+        return any(map(_is_on_device, (*self._waiting.values(),
+                                       self._tokens)))
 
     def is_lost(self, is_sound: Callable[[], bool]) -> bool:
         """More steps are in vain. False while a device has the losses."""

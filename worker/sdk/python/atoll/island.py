@@ -172,8 +172,10 @@ class Island:
             "skipped", "warned", "restored" (with `commit` and `run_epoch`) or
             "ended", "run", "message", and its numbers};
             on rank 0.
-          wait_s_max: The longest wait for a word of the exchange, in seconds.
-            It says nothing while the run is paused or lacks islands.
+          wait_s_max: The longest wait for a word of the exchange, in seconds;
+            then WAITED_TOO_LONG. A line each 10 s tells why it waits. The
+            default is a day: while the run is paused or lacks islands, the
+            exchange says as little as one that hangs.
           on_restore: An operator may take the run back to an earlier state.
             The model then has its parameters, and schedulers follow the run's
             clock. "reset": the optimizers begin anew; in a strict run all of
