@@ -33,10 +33,8 @@ CALLS = [
 DIALS_AGAIN = ("server-0", "/atoll.v1.ParameterService/PushOuterGradient",
                rapid_reset.reset)
 # Without a request, so that gRPC gives no call to a handler.
-UNSEEN = [(program, path, end) for program, path in (
-    ("coordinator", "/atoll.v1.IslandService/WatchPlan"),
-    ("server-0", "/atoll.v1.ParameterService/PullParameters"),
-) for end in (rapid_reset.hold, rapid_reset.bad_message)]
+UNSEEN = [("coordinator", "/atoll.v1.IslandService/WatchPlan", end)
+          for end in (rapid_reset.hold, rapid_reset.bad_message)]
 UNSEEN_STREAMS = 20000
 
 
