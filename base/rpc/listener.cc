@@ -27,7 +27,7 @@ namespace {
 // Connections of a port, and those whose peer has shown no certificate yet.
 constexpr int kConnectionCountMax = 8192;
 constexpr int kStrangerCountMax = 1024;
-// Of a call's headers, with 32 for each. In memory a header of one byte takes
+// A call's headers, with 32 for each. In memory a header of one byte takes
 // more than 100.
 constexpr int kMetadataBytesMax = 4 << 10;
 // Bytes of one read of a socket.
