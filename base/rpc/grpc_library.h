@@ -9,6 +9,11 @@
 // lock graph of the process, under one spinlock. Our own mutexes are different
 // (base/sync), and TSan checks those.
 //
+// It also lets a peer open no more than kStreamsMax streams on a connection
+// before it has acknowledged our SETTINGS. gRPC 1.51 sends a listener's own
+// bound there, and does not enforce it on a peer that never acknowledges it: one
+// connection took a program's memory (SECURITY.md).
+//
 // The logs of gRPC and of protobuf go to our log, always at INFO: what matters
 // is returned as a status, too. A remote caller can cause such lines without
 // end, so there are few of a kind (LogFromLibrary).
@@ -16,6 +21,8 @@
 #pragma once
 
 namespace atl::rpc {
+
+inline constexpr int kStreamsMax = 512;
 
 // Call it before the first channel or server is made. Thread-safe.
 void KeepGrpcRunning();

@@ -26,6 +26,9 @@ namespace {
 // Connections of a port, and those whose peer has shown no certificate yet.
 constexpr int kConnectionCountMax = 8192;
 constexpr int kStrangerCountMax = 1024;
+// A call's headers, with 32 for each. In memory a header of one byte takes
+// more than 100.
+constexpr int kMetadataBytesMax = 4 << 10;
 // Bytes of one read of a socket.
 constexpr int kControlReadBytesMax = 32 << 10;
 constexpr int kBulkReadBytesMax = 128 << 10;
@@ -65,8 +68,8 @@ void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(age));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
                              Milliseconds(std::min(age, kConnectionGraceMax)));
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              Milliseconds(spec.handshake_timeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,

@@ -578,7 +578,14 @@ void RunMachine::TakeProgress(const std::string& island_id,
   if (NoteClaim(state_, slot, request.tokens_per_second(), observed_)) {
     unsettled_ = true;
   }
-  SetSamples(slot, request.index_digest());
+  // A change that comes too soon is not taken: the next reports have it too.
+  if (!observed_.sample_readers.Has(slot, request.index_digest())) {
+    if (observed.sample_changes.Take(1, now_) <= now_) {
+      SetSamples(slot, request.index_digest());
+    } else {
+      observed.sample_changes.GiveBack(1);
+    }
+  }
   observed.loss_sum +=
       request.loss() * static_cast<double>(request.loss_step_count());
   observed.metrics.AddAll(request.metrics(), request.metrics_token_count());
@@ -830,11 +837,11 @@ void RunMachine::AddWork(storage::v1::Record& record) const {
 
 // Plans warn of equal digests.
 void RunMachine::SetSamples(int32_t slot, const std::string& digest) {
-  std::set<int32_t> warned = observed_.sample_readers.ListSame(slot);
-  if (!observed_.sample_readers.Set(slot, digest)) return;
-  warned.merge(observed_.sample_readers.ListSame(slot));
-  warned.insert(slot);
-  plan_change_.slots.merge(warned);
+  if (observed_.sample_readers.Has(slot, digest)) return;
+  plan_change_.slots.merge(observed_.sample_readers.ListNaming(slot));
+  observed_.sample_readers.Set(slot, digest);
+  plan_change_.slots.merge(observed_.sample_readers.ListNaming(slot));
+  plan_change_.slots.insert(slot);
 }
 
 void RunMachine::Emit(storage::v1::Record record) {
@@ -853,7 +860,7 @@ void RunMachine::Emit(storage::v1::Record record) {
   if (record.has_member_set()) {
     // Warnings name it.
     plan_change_.slots.merge(
-        observed_.sample_readers.ListSame(record.member_set().slot()));
+        observed_.sample_readers.ListNaming(record.member_set().slot()));
   }
   records_.push_back(std::move(record));
 }

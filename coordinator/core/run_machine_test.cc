@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status/refusal.h"
+#include "coordinator/core/outputs/island_warning.h"
 #include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/run_queries.h"
@@ -24,6 +25,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 class RunMachineTest : public RunSimulationTest {
  protected:
@@ -1228,6 +1230,34 @@ TEST_F(RunMachineTest, IslandsThatReadTheSameSamplesAreWarned) {
   EXPECT_THAT(warning(0), HasSubstr("as island i1"));
   EXPECT_THAT(report("i1", kOtherBase), ElementsAre(0, 1));
   EXPECT_EQ(warning(0), "");
+}
+
+TEST_F(RunMachineTest, AnIslandThatAlternatesItsSamplesChangesNoPlanOfOthers) {
+  Start(ElasticSpec(), 4);
+  const auto report = [&](const std::string& id, const std::string& digest) {
+    v1::ReportProgressRequest progress;
+    progress.set_index_digest(digest);
+    run_->machine().TakePlanChange();
+    run_->machine()
+        .Step(event::Progress{run_->Credentials(id), progress}, run_->now())
+        .IgnoreError();
+    return run_->machine().TakePlanChange().slots;
+  };
+  for (int i = 0; i < 4; ++i) report(absl::StrCat("i", i), kBase);
+  // All others name the first one: that costs once.
+  EXPECT_THAT(report("i0", kOtherBase), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(report("i0", kBase), ElementsAre(0));
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_THAT(report("i0", i % 2 == 0 ? kOtherBase : kBase),
+                SizeIs(i < 2 ? 1 : 0))
+        << i;
+  }
+  // What it tells in the end counts.
+  run_->Pass(absl::Seconds(10));
+  EXPECT_THAT(report("i0", kOtherBase), ElementsAre(0));
+  EXPECT_EQ(WarnOfIsland(run_->state(), run_->machine().observed(), 0), "");
+  EXPECT_THAT(WarnOfIsland(run_->state(), run_->machine().observed(), 1),
+              HasSubstr("as island i2"));
 }
 
 TEST_F(RunMachineTest, AnIslandThatJoinsInALoopIsHeldToARate) {

@@ -62,8 +62,7 @@ HEADERS = [
     ("", ""),
 ]
 
-# The headers of CVE-2023-1428, with others: together they exceed the limit of
-# 16 KiB.
+# The headers of CVE-2023-1428, with others: together they exceed the limit.
 TOO_MANY = [("x-fill-%d" % i, "y" * 90) for i in range(300)]
 LONG = [[header] + TOO_MANY for header in (
     ("grpclb_client_stats", "x"), ("te", "x"), (":scheme", "x"))]

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Peers that open and reset streams as fast as they can.
+"""Peers that open streams as fast as they can, and reset or hold them.
 
 Such an attack on a fresh program keeps the bound of memory, and the calls of
 others go on. So does one that dials again for each connection that is shut.
@@ -12,34 +12,45 @@ from harness import rapid_reset
 
 STREAMS = 100000
 
-# Each with whether a request comes before the reset: a call of several requests
-# comes to its handler without one.
+# Each with how its streams end: a call of several requests comes to its handler
+# without one.
 CALLS = [
-    ("coordinator", "/atoll.v1.IslandService/WatchPlan", True),
-    ("coordinator", "/atoll.v1.RunService/GetRun", True),
-    ("coordinator", "/atoll.v1.RunService/NoSuchMethod", False),
-    ("coordinator", "/grpc.health.v1.Health/Watch", True),
+    ("coordinator", "/atoll.v1.IslandService/WatchPlan",
+     rapid_reset.request_and_reset),
+    ("coordinator", "/atoll.v1.RunService/GetRun",
+     rapid_reset.request_and_reset),
+    ("coordinator", "/atoll.v1.RunService/NoSuchMethod", rapid_reset.reset),
+    ("coordinator", "/grpc.health.v1.Health/Watch",
+     rapid_reset.request_and_reset),
     ("coordinator",
-     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", False),
-    ("server-0", "/atoll.v1.ParameterService/PushOuterGradient", False),
-    ("server-0", "/atoll.v1.ParameterService/PullParameters", True),
+     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+     rapid_reset.reset),
+    ("server-0", "/atoll.v1.ParameterService/PushOuterGradient",
+     rapid_reset.reset),
+    ("server-0", "/atoll.v1.ParameterService/PullParameters",
+     rapid_reset.request_and_reset),
 ]
 DIALS_AGAIN = ("server-0", "/atoll.v1.ParameterService/PushOuterGradient",
-               False)
+               rapid_reset.reset)
+# Without a request, so that gRPC gives no call to a handler.
+UNSEEN = [("coordinator", "/atoll.v1.IslandService/WatchPlan", end)
+          for end in (rapid_reset.hold, rapid_reset.bad_message)]
+UNSEEN_STREAMS = 20000
 
 
 class RapidResetTest(rapid_reset.AttackTest):
 
-    def attack(self, certificate, calls=None, connections=1):
+    def attack(self, certificate, calls=CALLS, connections=1, streams=STREAMS,
+               bomb=False):
         cluster = self.cluster
-        for program, path, with_message in calls or CALLS:
+        for program, path, end in calls:
             address = self.restart(program)
             process = cluster.processes[program]
             idle = rapid_reset.memory(process, "VmRSS")
             attacker = threading.Thread(
                 target=rapid_reset.flood,
-                args=(address, certificate, path, STREAMS, with_message,
-                      connections))
+                args=(address, certificate, path, streams, end, connections,
+                      bomb))
             attacker.start()
             # The operator's calls go on meanwhile.
             cluster.retry(cluster.client(
@@ -62,6 +73,10 @@ class RapidResetTest(rapid_reset.AttackTest):
 
     def test_a_peer_that_dials_again_takes_little_memory(self):
         self.attack(*self.enrol("attic"), calls=[DIALS_AGAIN], connections=200)
+
+    def test_streams_with_many_headers_and_no_request_take_little_memory(self):
+        self.attack(*self.enrol("attic"), calls=UNSEEN, connections=20,
+                    streams=UNSEEN_STREAMS, bomb=True)
 
 
 if __name__ == "__main__":

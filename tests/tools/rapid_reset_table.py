@@ -28,19 +28,21 @@ import grpc
 from harness import certificates
 from harness import rapid_reset
 
-# By program: the path, and whether a request comes before the reset.
+# By program: the path, and how each stream ends.
 CALLS = {
-    "coordinator": ("/atoll.v1.RunService/GetRun", True),
-    "server-0": ("/atoll.v1.ParameterService/PushOuterGradient", False),
+    "coordinator": ("/atoll.v1.RunService/GetRun",
+                    rapid_reset.request_and_reset),
+    "server-0": ("/atoll.v1.ParameterService/PushOuterGradient",
+                 rapid_reset.reset),
 }
 
 
 def attack(address, cert, key, program, streams, connections):
     """The attacker, a process of its own. Prints the streams that it sent."""
-    path, with_message = CALLS[program]
+    path, end = CALLS[program]
     certificate = certificates.Certificate(cert, key, "")
     print(rapid_reset.flood(address, certificate, path, int(streams),
-                            with_message, int(connections)))
+                            end, int(connections)))
 
 
 class RapidResetTable(rapid_reset.AttackTest):

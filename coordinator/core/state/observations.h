@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -120,6 +121,8 @@ struct ObservedMember {
   // ReportReady, ReportProgress and heartbeats with progress, 64 at once. An
   // island reports once a second.
   TokenBucket reports = {8, absl::Seconds(63) / 8};
+  // Changes of its index_digest. Each can send plans to others. Five at once.
+  TokenBucket sample_changes = {0.1, absl::Seconds(40)};
 
   // Losses and metrics begin anew.
   void ClearSteps() {
@@ -178,49 +181,75 @@ struct FragmentDecision {
 };
 
 // Present islands by the digest of the samples that they read
-// (ReportProgressRequest.index_digest).
+// (ReportProgressRequest.index_digest), each digest's in the order of arrival.
+//
+// The first reader of a digest names the second one, and all others name the
+// first. An island that changes its digest again and again arrives last, so it
+// changes the warning of at most two others.
 class SampleReaders {
  public:
-  // Empty: the island of `slot` tells no digest, or is not present. Returns
-  // whether that is new.
-  bool Set(int32_t slot, const std::string& digest) {
-    const auto known = digests_.find(slot);
-    if (known == digests_.end()) {
-      if (digest.empty()) return false;
-    } else {
-      if (known->second == digest) return false;
-      const auto readers = slots_.find(known->second);
-      readers->second.erase(slot);
-      if (readers->second.empty()) slots_.erase(readers);
-      digests_.erase(known);
+  // Empty: the island of `slot` tells no digest, or is not present.
+  void Set(int32_t slot, const std::string& digest) {
+    if (Has(slot, digest)) return;
+    if (const auto known = readers_.find(slot); known != readers_.end()) {
+      const auto same = slots_.find(known->second.digest);
+      same->second.erase(known->second.number);
+      if (same->second.empty()) slots_.erase(same);
+      readers_.erase(known);
     }
-    if (!digest.empty()) {
-      digests_[slot] = digest;
-      slots_[digest].insert(slot);
-    }
-    return true;
+    if (digest.empty()) return;
+    readers_[slot] = {digest, ++newest_number_};
+    slots_[digest][newest_number_] = slot;
   }
 
-  // The slots with the digest of `slot`, with itself; empty: it has none.
-  std::set<int32_t> ListSame(int32_t slot) const {
-    const auto known = digests_.find(slot);
-    return known == digests_.end() ? std::set<int32_t>()
-                                   : slots_.at(known->second);
+  bool Has(int32_t slot, const std::string& digest) const {
+    const auto known = readers_.find(slot);
+    return known == readers_.end() ? digest.empty()
+                                   : known->second.digest == digest;
   }
 
-  // The lowest other slot with the digest of `slot`; nullopt: none has it.
+  // The other slot with the digest of `slot` that it names; nullopt: none.
   std::optional<int32_t> FindOther(int32_t slot) const {
-    const auto known = digests_.find(slot);
-    if (known == digests_.end()) return std::nullopt;
-    for (const int32_t reader : slots_.at(known->second)) {
-      if (reader != slot) return reader;
+    const std::map<int64_t, int32_t>* same = FindSame(slot);
+    if (same == nullptr) return std::nullopt;
+    const auto first = same->begin();
+    if (first->second != slot) return first->second;
+    const auto second = std::next(first);
+    return second == same->end() ? std::nullopt
+                                 : std::optional(second->second);
+  }
+
+  // The slots whose FindOther is `slot`.
+  std::set<int32_t> ListNaming(int32_t slot) const {
+    std::set<int32_t> naming;
+    const std::map<int64_t, int32_t>* same = FindSame(slot);
+    if (same == nullptr) return naming;
+    const int32_t first = same->begin()->second;
+    if (first == slot) {
+      for (const auto& [number, other] : *same) naming.insert(other);
+      naming.erase(slot);
+    } else if (FindOther(first) == slot) {
+      naming.insert(first);
     }
-    return std::nullopt;
+    return naming;
   }
 
  private:
-  std::map<int32_t, std::string> digests_;
-  std::map<std::string, std::set<int32_t>> slots_;  // None is empty.
+  struct Reader {
+    std::string digest;
+    int64_t number = 0;  // In the order of arrival.
+  };
+
+  // By number; nullptr: the island tells no digest.
+  const std::map<int64_t, int32_t>* FindSame(int32_t slot) const {
+    const auto known = readers_.find(slot);
+    return known == readers_.end() ? nullptr : &slots_.at(known->second.digest);
+  }
+
+  int64_t newest_number_ = 0;
+  std::map<int32_t, Reader> readers_;  // By slot.
+  // By digest and number; none is empty.
+  std::map<std::string, std::map<int64_t, int32_t>> slots_;
 };
 
 struct Observations {

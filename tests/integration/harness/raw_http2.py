@@ -46,6 +46,11 @@ def headers(scheme, path, metadata=()):
         ("content-type", "application/grpc")] + list(metadata))
 
 
+def repeated_header(count):
+    """One header, and `count` references to it of one byte."""
+    return b"\x40\x01x\x01y" + b"\xbe" * count  # HPACK: entry 62.
+
+
 def connect(address, certificate=None):
     """A socket; with a certificate it speaks TLS, and checks no server."""
     host, port = address.rsplit(":", 1)
