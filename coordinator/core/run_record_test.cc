@@ -293,9 +293,10 @@ TEST_F(RunRecordTest, ARestoreForgetsNoUnpushedWork) {
 // A round of one version may end twice without a push.
 TEST_F(RunRecordTest, EachNumberedPieceOfUnpushedWorkCountsOnce) {
   v1::RunSpec spec = SimpleSpec();
+  spec.mutable_schedule()->set_round_count(8);
   spec.set_checkpoint_every_round_count(1);
   Start(spec);
-  Commit();
+  for (int i = 0; i < 2; ++i) Commit();
   const auto tell = [this](const std::vector<v1::UnpushedWork>& work) {
     v1::ReportProgressRequest request;
     for (const v1::UnpushedWork& one : work) *request.add_unpushed() = one;
@@ -357,7 +358,7 @@ TEST_F(RunRecordTest, ARestoreCountsWhatNoRoundHasDecided) {
   spec.set_checkpoint_every_round_count(1);
   Start(spec);
   run_->claims_tokens = true;
-  Commit();
+  for (int i = 0; i < 2; ++i) Commit();
   run_->PushAll("i0");
   const v1::IslandTotals before = run_->state().members()[0].totals;
   ASSERT_EQ(before.unmerged_step_count(), 0);

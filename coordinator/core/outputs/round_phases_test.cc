@@ -25,7 +25,8 @@ class RoundPhasesTest : public RunSimulationTest {
         *page.add_rounds() = record.round_committed().round();
       }
     }
-    AddPhases(ListPhases(run_->state(), run_->machine().observed()), bytes_max, page);
+    AddPhases(ListPhases(run_->state(), run_->machine().observed()), bytes_max,
+              page);
     return page;
   }
 
@@ -74,7 +75,8 @@ TEST_F(RoundPhasesTest, AnIslandThatTookOverTheSlotLendsNoPhases) {
   contribution = Page().rounds(0).contributions(1);
   contribution.clear_phases();
   contribution.set_island_id("before");
-  AddPhases(ListPhases(run_->state(), run_->machine().observed()), 1 << 20, page);
+  AddPhases(ListPhases(run_->state(), run_->machine().observed()), 1 << 20,
+            page);
   EXPECT_EQ(contribution.phases_size(), 0);
 }
 
@@ -86,7 +88,8 @@ TEST_F(RoundPhasesTest, AnUnmergedContributionHasNoMerge) {
   contribution = Page().rounds(0).contributions(1);
   contribution.clear_phases();
   contribution.set_outcome(v1::OUTCOME_LATE);
-  AddPhases(ListPhases(run_->state(), run_->machine().observed()), 1 << 20, page);
+  AddPhases(ListPhases(run_->state(), run_->machine().observed()), 1 << 20,
+            page);
   ASSERT_EQ(contribution.phases_size(), 1);
   EXPECT_EQ(contribution.phases(0).phase(), v1::PHASE_TRAIN);
 }
