@@ -32,6 +32,8 @@ constexpr absl::Duration kLoggedStallMin = absl::Seconds(1);
 // A batch ends at the first of these: its answers are kept until its end.
 constexpr size_t kBatchCallsMax = 1024;
 constexpr size_t kBatchAnswerBytesMax = 8 << 20;
+// Of readers, whose answers may be large: heartbeats wait for them.
+constexpr size_t kBatchReaderCallsMax = 4;
 
 // Points where tests kill the program. The names are spelled out, so that a
 // test finds all of them in the binary.
@@ -254,10 +256,10 @@ absl::Status EventLoop::MakeDurable(const Batch& batch) {
 }
 
 void EventLoop::Run() {
-  while (true) {
-    CallQueue<Event> queued;
+  CallQueue<Event> queued;
+  bool is_last = false;
+  while (!is_last) {
     std::deque<Event> arrived;
-    bool is_last = false;
     const absl::Time next =
         std::min(failure_.ok() ? std::min({coordinator_->NextTimer(),
                                            plans_.NextSend(),
@@ -268,7 +270,10 @@ void EventLoop::Run() {
       MutexLock lock(&mutex_);
       while (true) {
         Look();
-        if (!queue_.empty() || stopping_ || look_time_ >= next) break;
+        if (!queued.empty() || !queue_.empty() || stopping_ ||
+            look_time_ >= next) {
+          break;
+        }
         changed_.WaitWithTimeout(&mutex_,
                                  std::min(next - look_time_, kLookPeriod));
       }
@@ -276,10 +281,9 @@ void EventLoop::Run() {
       arrived.swap(queue_);
     }
     for (Event& event : arrived) queued.Push(std::move(event));
-    if (!is_last && queued.empty()) RunBatch(queued);
-    while (!queued.empty()) RunBatch(queued);
-    if (is_last) break;
+    if (!is_last) RunBatch(queued);
   }
+  while (!queued.empty()) RunBatch(queued);
   EndAll();
 }
 
@@ -334,10 +338,11 @@ void EventLoop::AnswerAll(std::vector<Event> events,
 
 void EventLoop::RunBatch(CallQueue<Event>& queued) {
   std::vector<Event> batch;
-  const auto take = [&] { batch.push_back(queued.Pop()); };
   if (!failure_.ok()) TryToRecover();
   if (!failure_.ok()) {
-    while (!queued.empty()) take();
+    for (const CallRank rank : kCallRanks) {
+      while (!queued.empty(rank)) batch.push_back(queued.Pop(rank));
+    }
     return AnswerAll(std::move(batch), CannotStore(failure_));
   }
   const absl::Duration stall = std::exchange(stall_, absl::ZeroDuration());
@@ -351,20 +356,31 @@ void EventLoop::RunBatch(CallQueue<Event>& queued) {
   const absl::Time now = look_time_;
   std::vector<Event> abandoned;
   size_t answer_bytes = 0;
-  while (!queued.empty() && batch.size() < kBatchCallsMax &&
-         answer_bytes < kBatchAnswerBytesMax) {
-    take();
-    Event& event = batch.back();
+  const auto take = [&](Event event) {
     if (event.origin.is_gone && event.origin.is_gone()) {
       abandoned.push_back(std::move(event));
-      batch.pop_back();
-    } else {
-      answer_bytes += event.decide(*coordinator_, now);
+      return;
+    }
+    answer_bytes += event.decide(*coordinator_, now);
+    batch.push_back(std::move(event));
+  };
+  for (const CallRank rank : kCallRanks) {
+    size_t left = rank == CallRank::kReader ? kBatchReaderCallsMax
+                                            : kBatchCallsMax;
+    // At least one of each rank.
+    while (left > 0 && !queued.empty(rank)) {
+      take(queued.Pop(rank));
+      const bool is_full = batch.size() >= kBatchCallsMax ||
+                           answer_bytes >= kBatchAnswerBytesMax;
+      left = is_full ? 0 : left - 1;
     }
   }
   AnswerAll(std::move(abandoned), absl::CancelledError("the caller is gone"));
   // Otherwise leases would end whose heartbeats are queued.
-  if (queued.empty()) coordinator_->Advance(now);
+  if (queued.empty(CallRank::kServer) && queued.empty(CallRank::kIsland) &&
+      queued.empty(CallRank::kOperator)) {
+    coordinator_->Advance(now);
+  }
   const Effects effects = coordinator_->TakeEffects(now);
   const absl::Status durable = MakeDurable(effects.batch);
   if (!durable.ok()) {

@@ -185,8 +185,8 @@ class EventLoop {
   void TryToRecover();
   void SetFailure(const absl::Status& failure);
   // Decides the first events of `queued` at `look_time_`, as many as one batch
-  // may have, and what is due by then after the last of them. Events that come
-  // later wait until `queued` is empty: so no rank waits forever.
+  // may have and at least one of each rank, so that no rank waits forever. Then
+  // decides what is due by then, unless a heartbeat may still be queued.
   void RunBatch(CallQueue<Event>& queued);
   void AnswerAll(std::vector<Event> events, const absl::Status& durable);
   absl::Status MakeDurable(const Batch& batch);

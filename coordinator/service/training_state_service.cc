@@ -1,5 +1,7 @@
 #include <deque>
+#include <future>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -113,7 +115,7 @@ class TrainingStateServiceImpl
     // The pool reads the history, once the page's rounds are durable.
     const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
     if (!caller.ok()) return AnswerError(context, caller.status());
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    auto* const reactor = new HeldReactor;
     const CallOrigin origin = GetOrigin(context, *request);
     loop_.Post<AskedRounds>(
         [request, caller = *caller](
@@ -130,13 +132,12 @@ class TrainingStateServiceImpl
           if (status.ok()) {
             status = loop_.reads().Run(
                 origin, [=, this, asked = *std::move(asked)](
-                            const absl::Status& admitted) {
-                  using Read = absl::StatusOr<v1::ListRoundsResponse>;
-                  AddKnownPhases(
-                      reactor, request, response, asked,
-                      admitted.ok() ? ReadRounds(loop_.store(),
-                                                 request->run_id(), asked.page)
-                                    : Read(admitted));
+                            const absl::Status& admitted,
+                            ReadPool::Held held) {
+                  reactor->Hold(std::move(held));
+                  absl::Status done = admitted;
+                  if (done.ok()) done = ReadPage(*request, asked, *response);
+                  reactor->Finish(rpc::ToGrpc(WithDefaultReason(done)));
                 });
           }
           if (!status.ok()) {
@@ -217,36 +218,48 @@ class TrainingStateServiceImpl
     RoundsPage page;
   };
 
-  // Adds to the rounds what only the core knows, and answers.
-  void AddKnownPhases(grpc::ServerUnaryReactor* reactor,
-                      const v1::ListRoundsRequest* request,
-                      v1::ListRoundsResponse* response,
-                      const AskedRounds& asked,
-                      absl::StatusOr<v1::ListRoundsResponse> read) {
-    loop_.Post<v1::ListRoundsResponse>(
-        [request, run_uid = asked.run_uid, first_kept = asked.page.first_kept,
-         read = std::move(read)](Coordinator& coordinator,
-                                 absl::Time now) mutable
-        -> absl::StatusOr<v1::ListRoundsResponse> {
+  // Deletes itself once gRPC no longer has the answer.
+  class HeldReactor final : public grpc::ServerUnaryReactor {
+   public:
+    // Before Finish.
+    void Hold(ReadPool::Held held) { held_ = std::move(held); }
+    void OnDone() override { delete this; }
+
+   private:
+    ReadPool::Held held_;
+  };
+
+  // Reads rounds, and adds what only the core knows. Waits for the loop, so that
+  // a thread of the pool has one page, and encodes it.
+  absl::Status ReadPage(const v1::ListRoundsRequest& request,
+                        const AskedRounds& asked,
+                        v1::ListRoundsResponse& response) {
+    absl::StatusOr<v1::ListRoundsResponse> read =
+        ReadRounds(loop_.store(), request.run_id(), asked.page);
+    const auto done = std::make_shared<std::promise<absl::Status>>();
+    loop_.Post<bool>(
+        [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<bool> {
           ASSIGN_OR_RETURN(const RunMachine* const run,
-                           coordinator.FindRun(request->run_id()));
+                           coordinator.FindRun(request.run_id()));
           ASSIGN_OR_RETURN(const RoundsPage present,
                            PlanRounds(run->state(), {}));
           // The rows may have gone before they were read.
-          if (run->state().run_uid() != run_uid ||
-              (!read.ok() && present.first_kept != first_kept)) {
+          if (run->state().run_uid() != asked.run_uid ||
+              (!read.ok() && present.first_kept != asked.page.first_kept)) {
             return Refuse(absl::StatusCode::kUnavailable, "HISTORY_MOVED",
                           "rounds were deleted while they were read: call "
                           "again");
           }
           RETURN_IF_ERROR(read.status());
           AddPhases(run->state(), run->observed(), kPageBytes, *read);
-          return std::move(read);
+          return true;
         },
-        [reactor, response](absl::StatusOr<v1::ListRoundsResponse> result) {
-          if (result.ok()) *response = *std::move(result);
-          reactor->Finish(rpc::ToGrpc(WithDefaultReason(result.status())));
+        [done](absl::StatusOr<bool> result) {
+          done->set_value(result.status());
         });
+    RETURN_IF_ERROR(done->get_future().get());
+    response = *std::move(read);
+    return absl::OkStatus();
   }
 
   EventLoop& loop_;
