@@ -1,6 +1,7 @@
 #include "coordinator/service/event_loop.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -149,6 +150,15 @@ CallOrigin ForStream(CallOrigin origin, std::shared_ptr<Sink> sink) {
   return origin;
 }
 
+// True: nothing else is queued.
+template <typename Call>
+bool HasOnlyReaders(const CallQueue<Call>& queued) {
+  return std::all_of(std::begin(kCallRanks), std::end(kCallRanks),
+                     [&](CallRank rank) {
+                       return rank == CallRank::kReader || queued.empty(rank);
+                     });
+}
+
 // Limits the lines of each run by itself, so that no run's lines leave out
 // another's. `reasons` begin with "run ID: " if they are of a run.
 void LogReasons(const std::vector<std::string>& reasons) {
@@ -259,32 +269,37 @@ void EventLoop::Run() {
   CallQueue<Event> queued;
   bool is_last = false;
   while (!is_last) {
-    std::deque<Event> arrived;
-    const absl::Time next =
-        std::min(failure_.ok() ? std::min({coordinator_->NextTimer(),
-                                           plans_.NextSend(),
-                                           plans_.NextSweep()})
-                               : recovery_time_,
-                 Now() + kIdleMax);
-    {
-      MutexLock lock(&mutex_);
-      while (true) {
-        Look();
-        if (!queued.empty() || !queue_.empty() || stopping_ ||
-            look_time_ >= next) {
-          break;
-        }
-        changed_.WaitWithTimeout(&mutex_,
-                                 std::min(next - look_time_, kLookPeriod));
-      }
-      is_last = stopping_;
-      arrived.swap(queue_);
-    }
-    for (Event& event : arrived) queued.Push(std::move(event));
+    if (HasOnlyReaders(queued)) is_last = TakeArrived(queued);
     if (!is_last) RunBatch(queued);
   }
   while (!queued.empty()) RunBatch(queued);
   EndAll();
+}
+
+bool EventLoop::TakeArrived(CallQueue<Event>& queued) {
+  const absl::Time next =
+      std::min(failure_.ok() ? std::min({coordinator_->NextTimer(),
+                                         plans_.NextSend(), plans_.NextSweep()})
+                             : recovery_time_,
+               Now() + kIdleMax);
+  std::deque<Event> arrived;
+  bool is_last = false;
+  {
+    MutexLock lock(&mutex_);
+    while (true) {
+      Look();
+      if (!queued.empty() || !queue_.empty() || stopping_ ||
+          look_time_ >= next) {
+        break;
+      }
+      changed_.WaitWithTimeout(&mutex_,
+                               std::min(next - look_time_, kLookPeriod));
+    }
+    is_last = stopping_;
+    arrived.swap(queue_);
+  }
+  for (Event& event : arrived) queued.Push(std::move(event));
+  return is_last;
 }
 
 void EventLoop::Look() {
@@ -377,10 +392,7 @@ void EventLoop::RunBatch(CallQueue<Event>& queued) {
   }
   AnswerAll(std::move(abandoned), absl::CancelledError("the caller is gone"));
   // Otherwise leases would end whose heartbeats are queued.
-  if (queued.empty(CallRank::kServer) && queued.empty(CallRank::kIsland) &&
-      queued.empty(CallRank::kOperator)) {
-    coordinator_->Advance(now);
-  }
+  if (HasOnlyReaders(queued)) coordinator_->Advance(now);
   const Effects effects = coordinator_->TakeEffects(now);
   const absl::Status durable = MakeDurable(effects.batch);
   if (!durable.ok()) {
