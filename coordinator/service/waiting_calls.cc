@@ -52,10 +52,6 @@ absl::Status WaitingCalls::Admit(const CallOrigin& origin) {
   if (origin.is_member && !Fits(members_, origin.bytes, bounds_.members)) {
     return QueueFull(" of islands");
   }
-  const bool is_reader = origin.rank == CallRank::kReader;
-  if (is_reader && !Fits(readers_, origin.bytes, bounds_.readers)) {
-    return QueueFull(" of readers");
-  }
   if (!Fits(Find(runs_, origin.run_id), origin.bytes, bounds_.a_run)) {
     return QueueFull(absl::StrCat(" for run ", origin.run_id));
   }
@@ -64,7 +60,6 @@ absl::Status WaitingCalls::Admit(const CallOrigin& origin) {
   }
   Add(all_, origin.bytes);
   if (origin.is_member) Add(members_, origin.bytes);
-  if (is_reader) Add(readers_, origin.bytes);
   if (!origin.run_id.empty()) Add(runs_[origin.run_id], origin.bytes);
   if (!origin.caller.empty()) Add(callers_[origin.caller], origin.bytes);
   return absl::OkStatus();
@@ -76,10 +71,6 @@ void WaitingCalls::Release(const CallOrigin& origin) {
   if (origin.is_member) {
     --members_.call_count;
     members_.bytes -= origin.bytes;
-  }
-  if (origin.rank == CallRank::kReader) {
-    --readers_.call_count;
-    readers_.bytes -= origin.bytes;
   }
   Remove(runs_, origin.run_id, origin.bytes);
   Remove(callers_, origin.caller, origin.bytes);

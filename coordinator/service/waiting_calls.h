@@ -49,8 +49,6 @@ class WaitingCalls {
     Bound all = {8192, size_t{256} << 20};
     // All islands and readers: servers and operators still get in.
     Bound members = {6144, size_t{192} << 20};
-    // Of rank kReader. gRPC takes some 30 KiB for a call that waits.
-    Bound readers = {512, size_t{64} << 20};
     Bound a_run = {4096, size_t{64} << 20};
     Bound a_caller = {64, size_t{16} << 20};
   };
@@ -69,7 +67,7 @@ class WaitingCalls {
   using Uses = absl::flat_hash_map<std::string, Bound>;
 
   const Bounds bounds_;
-  Bound all_, members_, readers_;
+  Bound all_, members_;
   Uses runs_;     // None is empty.
   Uses callers_;  // None is empty.
 };

@@ -61,19 +61,6 @@ TEST(WaitingCallsTest, IslandsLeaveRoomForServers) {
   EXPECT_TRUE(calls.Admit(of_island("d")).ok());
 }
 
-TEST(WaitingCallsTest, ReadersLeaveRoomForOthers) {
-  WaitingCalls::Bounds bounds = Small();
-  bounds.readers = {1, 60};
-  WaitingCalls calls(bounds);
-  CallOrigin reader = Of("reader:a", "");
-  reader.rank = CallRank::kReader;
-  EXPECT_TRUE(calls.Admit(reader).ok());
-  EXPECT_TRUE(HasReason(calls.Admit(reader), "QUEUE_FULL"));
-  EXPECT_TRUE(calls.Admit(Of("operator:o", "")).ok());
-  calls.Release(reader);
-  EXPECT_TRUE(calls.Admit(reader).ok());
-}
-
 TEST(WaitingCallsTest, BytesCountToo) {
   WaitingCalls calls(Small());
   EXPECT_TRUE(calls.Admit(Of("a", "run", 20)).ok());

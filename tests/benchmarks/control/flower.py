@@ -4,22 +4,23 @@
     venv/bin/python tests/benchmarks/control/flower.py --clients 200
 
 No part of the build: Flower is no dependency. A SuperLink without TLS, with its
-state in memory, has one core. Another process has all clients. Each client is
-the connection of a SuperNode as Flower makes it, with its heartbeats; it asks for
-messages every 3 s, as a SuperNode does, and trains nothing. A server app sends
-parameters to each client, and each client answers with parameters of its own.
-All of them pass through the SuperLink.
+state in memory, has one core. Each client is the connection of a SuperNode as
+Flower makes it, with its heartbeats; it asks for messages every 3 s, as a
+SuperNode does, and trains nothing. A server app sends parameters to each client,
+and each answers with parameters of its own, through the SuperLink.
 
-Prints a JSON object: the SuperLink's processor seconds a second while the clients
-wait, the memory that each of them adds, and the time, processor seconds and
-memory of a round.
+Prints the SuperLink's processor seconds a second while the clients wait, the
+memory that each adds, and the time, processor seconds and memory of a round.
 """
+
+# pylint: disable=import-outside-toplevel,import-error
 
 import argparse
 import concurrent.futures
 import contextlib
 import json
 import os
+import pathlib
 import socket
 import subprocess
 import sys
@@ -29,6 +30,7 @@ import time
 
 _POLL_S = 3
 _WORKERS = 16
+_PATIENCE_S = 600
 _APP = """
 import json, os, time
 import numpy
@@ -49,36 +51,16 @@ def main(grid, context):
     values = numpy.random.default_rng(count).random({size} // 4, "float32")
     content = RecordDict({{"arrays": ArrayRecord({{"w": Array(values)}})}})
     messages = [Message(content, node, "train") for node in nodes]
-    answers = grid.send_and_receive(messages, timeout=900)
+    answers = grid.send_and_receive(messages, timeout=600)
     good = sum(not answer.has_error() for answer in answers)
     with open("{folder}/rounds", "a") as file:
       file.write(json.dumps([time.time() - begin, good]) + "\\n")
 """
 _PROJECT = """
-[project]
-name = "round"
-version = "1.0.0"
-description = "One round"
-license = "Apache-2.0"
-dependencies = []
-[tool.flwr.app]
-publisher = "benchmark"
-[tool.flwr.app.components]
-serverapp = "app:app"
-clientapp = "app:app"
+project = {name = "round", version = "1.0.0", license = "Apache-2.0"}
+tool.flwr.app.publisher = "benchmark"
+tool.flwr.app.components = {serverapp = "app:app", clientapp = "app:app"}
 """
-_CONFIG = """
-[superlink]
-default = "here"
-[superlink.here]
-address = "{address}"
-insecure = true
-"""
-
-
-def _write(path, text):
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def _usage(pid):
@@ -91,7 +73,6 @@ def _usage(pid):
 
 def _answer(calls, size):
     """Answers one message of the server app, if there is one."""
-    # pylint: disable=import-outside-toplevel,import-error
     import numpy
     from flwr.app import Array, ArrayRecord, Message, RecordDict
     from flwr.supercore.inflatable import inflatable_object as parts
@@ -116,7 +97,6 @@ def _answer(calls, size):
 
 def _serve_clients(address, count, size):
     """Has all clients until its input ends."""
-    # pylint: disable=import-outside-toplevel,import-error
     from flwr.supernode.fleet_http_connection import http_request_response
 
     def connect(_):
@@ -136,7 +116,7 @@ def _serve_clients(address, count, size):
         clients = list(pool.map(connect, range(count)))
     for index, (_, calls) in enumerate(clients):
         begin = time.monotonic() + index * _POLL_S / count
-        threading.Thread(target=work, args=(calls, begin), daemon=True).start()
+        threading.Thread(target=work, args=(calls, begin)).start()
     print("connected", flush=True)
     sys.stdin.read()
     os._exit(0)  # pylint: disable=protected-access
@@ -147,12 +127,15 @@ def _measure(flags, folder, start, log):
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     address = "127.0.0.1:" + port
-    _write(folder + "/config.toml", _CONFIG.format(address=address))
-    os.mkdir(folder + "/app")
-    _write(folder + "/app/pyproject.toml", _PROJECT)
-    _write(folder + "/app/app.py",
-           _APP.format(folder=folder, clients=flags.clients,
-                       rounds=flags.rounds, size=flags.bytes))
+    app = pathlib.Path(folder, "app")
+    app.mkdir()
+    (app / "pyproject.toml").write_text(_PROJECT)
+    (app / "app.py").write_text(_APP.format(
+        folder=folder, clients=flags.clients, rounds=flags.rounds,
+        size=flags.bytes))
+    pathlib.Path(folder, "config.toml").write_text(
+        f'superlink.default = "here"\n[superlink.here]\n'
+        f'address = "{address}"\ninsecure = true\n')
     cores = sorted(os.sched_getaffinity(0))
     link = start(["flower-superlink", "--insecure", "--port", port,
                   "--disable-runtime-dependency-installation"], stdout=log)
@@ -174,19 +157,17 @@ def _measure(flags, folder, start, log):
            "client_mib": (idle - empty) / flags.clients}
     print(json.dumps(row), file=sys.stderr)
     start(["flwr", "run", folder + "/app"], stdout=log)
-    deadline = time.monotonic() + flags.patience_s
-    rounds = []
-    before = None
+    deadline = time.monotonic() + _PATIENCE_S
+    rounds, before, most = [], None, 0
     while len(rounds) < flags.rounds:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{len(rounds)} rounds are done")
         time.sleep(0.1)
         cpu, mib = _usage(link.pid)
+        most = max(most, mib)
         if before is None and os.path.exists(folder + "/ready"):
-            before, most = cpu, mib
-            _write(folder + "/go", "")
-        if before is not None:
-            most = max(most, mib)
+            before = cpu
+            pathlib.Path(folder, "go").touch()
         with contextlib.suppress(FileNotFoundError), \
                 open(folder + "/rounds", encoding="utf-8") as file:
             rounds = [json.loads(line) for line in file]
@@ -198,21 +179,19 @@ def _measure(flags, folder, start, log):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--clients", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--bytes", type=int, default=1000000)
-    parser.add_argument("--idle-s", type=float, default=30)
-    parser.add_argument("--patience-s", type=float, default=900)
+    for name, default in (("clients", 200), ("rounds", 2), ("bytes", 1000000),
+                          ("idle-s", 30)):
+        parser.add_argument("--" + name, type=int, default=default)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if flags.serve:
         return _serve_clients(flags.serve, flags.clients, flags.bytes)
     processes = []
     with tempfile.TemporaryDirectory() as folder:
-        environment = dict(os.environ, FLWR_HOME=folder)
-        environment["FLWR_TELEMETRY_ENABLED"] = "0"
-        environment["PATH"] = (os.path.dirname(sys.executable) + ":"
-                               + environment["PATH"])
+        programs = os.path.dirname(sys.executable)
+        environment = dict(os.environ, FLWR_HOME=folder,
+                           FLWR_TELEMETRY_ENABLED="0",
+                           PATH=programs + ":" + os.environ["PATH"])
 
         def start(command, **options):
             processes.append(subprocess.Popen(
