@@ -33,7 +33,7 @@ constexpr absl::Duration kLoggedStallMin = absl::Seconds(1);
 // A batch ends at the first of these: its answers are kept until its end.
 constexpr size_t kBatchCallsMax = 1024;
 constexpr size_t kBatchAnswerBytesMax = 8 << 20;
-// Of readers, whose answers may be large: heartbeats wait for them.
+// Calls of readers: heartbeats wait for them, and their answers may be large.
 constexpr size_t kBatchReaderCallsMax = 4;
 
 // Points where tests kill the program. The names are spelled out, so that a
