@@ -44,8 +44,8 @@ inline constexpr int64_t kCostMib = 1024 * kCostKib;
 
 inline constexpr int64_t kProgramBytes = 64 * kCostMib;
 inline constexpr int64_t kRunBytes = 4 * kCostMib;
-inline constexpr int64_t kTlsConnectionBytes = 152 * kCostKib;
-inline constexpr int64_t kPlaintextConnectionBytes = 64 * kCostKib;
+inline constexpr int64_t kTlsConnectionBytes = 128 * kCostKib;
+inline constexpr int64_t kPlaintextConnectionBytes = 60 * kCostKib;
 inline constexpr int64_t kMemberBytes = 28 * kCostKib;
 // 64 outcomes of 32 bytes, and an index entry.
 inline constexpr int64_t kMemberFragmentBytes = 3 * kCostKib;

@@ -1,4 +1,4 @@
-// Orders the calls that wait for the event loop: by rank, then one of each run
+// The calls that wait for the event loop, by rank; of each rank one of each run
 // in turn. The calls of one rank and run stay in their order.
 //
 // Pure. Thread-compatible.
@@ -28,11 +28,9 @@ class CallQueue {
     ++size_;
   }
 
-  // Requires: not empty.
-  Call Pop() {
-    size_t first = 0;
-    while (ranks_[first].turns.empty()) ++first;
-    Rank& rank = ranks_[first];
+  // Requires: the rank has calls.
+  Call Pop(CallRank of) {
+    Rank& rank = ranks_[static_cast<size_t>(of)];
     const auto run = rank.runs.find(rank.turns.front());
     Call call = std::move(run->second.front());
     run->second.pop_front();
@@ -47,6 +45,9 @@ class CallQueue {
   }
 
   bool empty() const { return size_ == 0; }
+  bool empty(CallRank of) const {
+    return ranks_[static_cast<size_t>(of)].turns.empty();
+  }
 
  private:
   struct Rank {

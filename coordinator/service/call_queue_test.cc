@@ -22,11 +22,14 @@ Call MakeCall(CallRank rank, const std::string& run_id,
 
 std::string PopAll(CallQueue<Call>& queue) {
   std::string names;
-  while (!queue.empty()) names += queue.Pop().name + " ";
+  for (const CallRank rank : kCallRanks) {
+    while (!queue.empty(rank)) names += queue.Pop(rank).name + " ";
+  }
+  EXPECT_TRUE(queue.empty());
   return names;
 }
 
-TEST(CallQueueTest, ServersComeBeforeIslandsBeforeOperatorsBeforeReaders) {
+TEST(CallQueueTest, EachRankHasCallsOfItsOwn) {
   CallQueue<Call> queue;
   queue.Push(MakeCall(CallRank::kReader, "r", "reader"));
   queue.Push(MakeCall(CallRank::kOperator, "r", "operator"));
@@ -52,7 +55,7 @@ TEST(CallQueueTest, ARunThatComesAgainIsLast) {
   queue.Push(MakeCall(CallRank::kIsland, "a", "a1"));
   queue.Push(MakeCall(CallRank::kIsland, "b", "b1"));
   queue.Push(MakeCall(CallRank::kIsland, "b", "b2"));
-  EXPECT_EQ(queue.Pop().name, "a1");
+  EXPECT_EQ(queue.Pop(CallRank::kIsland).name, "a1");
   queue.Push(MakeCall(CallRank::kIsland, "a", "a2"));
   EXPECT_EQ(PopAll(queue), "b1 a2 b2 ");
 }

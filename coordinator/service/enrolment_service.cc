@@ -160,7 +160,8 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
     // The store has only durable rows, and the core is not asked.
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     const absl::Status admitted = loop_.reads().Run(
-        GetOrigin(context, *request), [=, this](const absl::Status& status) {
+        GetOrigin(context, *request),
+        [=, this](const absl::Status& status, ReadPool::Held) {
           using Read = absl::StatusOr<v1::ListAuditRecordsResponse>;
           Read read = status.ok() ? ReadAudit(loop_.store(), *request)
                                   : Read(status);

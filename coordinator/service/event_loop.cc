@@ -1,6 +1,7 @@
 #include "coordinator/service/event_loop.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,6 +33,8 @@ constexpr absl::Duration kLoggedStallMin = absl::Seconds(1);
 // A batch ends at the first of these: its answers are kept until its end.
 constexpr size_t kBatchCallsMax = 1024;
 constexpr size_t kBatchAnswerBytesMax = 8 << 20;
+// Calls of readers: heartbeats wait for them, and their answers may be large.
+constexpr size_t kBatchReaderCallsMax = 4;
 
 // After the build of a view no other begins for so many times as long, so that
 // builds take little of the thread's time, however many runs are read.
@@ -152,6 +155,15 @@ CallOrigin ForStream(CallOrigin origin, std::shared_ptr<Sink> sink) {
   return origin;
 }
 
+// True: nothing else is queued.
+template <typename Call>
+bool HasOnlyReaders(const CallQueue<Call>& queued) {
+  return std::all_of(std::begin(kCallRanks), std::end(kCallRanks),
+                     [&](CallRank rank) {
+                       return rank == CallRank::kReader || queued.empty(rank);
+                     });
+}
+
 // Limits the lines of each run by itself, so that no run's lines leave out
 // another's. `reasons` begin with "run ID: " if they are of a run.
 void LogReasons(const std::vector<std::string>& reasons) {
@@ -265,33 +277,41 @@ absl::Status EventLoop::MakeDurable(const Batch& batch) {
 }
 
 void EventLoop::Run() {
-  while (true) {
-    CallQueue<Event> queued;
-    std::deque<Event> arrived;
-    bool is_last = false;
-    const absl::Time next =
-        std::min(failure_.ok() ? std::min({coordinator_->NextTimer(),
-                                           plans_.NextSend(),
-                                           plans_.NextSweep(), NextRead()})
-                               : recovery_time_,
-                 Now() + kIdleMax);
-    {
-      MutexLock lock(&mutex_);
-      while (true) {
-        Look();
-        if (!queue_.empty() || stopping_ || look_time_ >= next) break;
-        changed_.WaitWithTimeout(&mutex_,
-                                 std::min(next - look_time_, kLookPeriod));
-      }
-      is_last = stopping_;
-      arrived.swap(queue_);
-    }
-    for (Event& event : arrived) queued.Push(std::move(event));
-    if (!is_last && queued.empty()) RunBatch(queued);
-    while (!queued.empty()) RunBatch(queued);
-    if (is_last) break;
+  CallQueue<Event> queued;
+  bool is_last = false;
+  while (!is_last) {
+    if (HasOnlyReaders(queued)) is_last = TakeArrived(queued);
+    if (!is_last) RunBatch(queued);
   }
+  while (!queued.empty()) RunBatch(queued);
   EndAll();
+}
+
+bool EventLoop::TakeArrived(CallQueue<Event>& queued) {
+  const absl::Time next =
+      std::min(failure_.ok() ? std::min({coordinator_->NextTimer(),
+                                         plans_.NextSend(),
+                                         plans_.NextSweep(), NextRead()})
+                             : recovery_time_,
+               Now() + kIdleMax);
+  std::deque<Event> arrived;
+  bool is_last = false;
+  {
+    MutexLock lock(&mutex_);
+    while (true) {
+      Look();
+      if (!queued.empty() || !queue_.empty() || stopping_ ||
+          look_time_ >= next) {
+        break;
+      }
+      changed_.WaitWithTimeout(&mutex_,
+                               std::min(next - look_time_, kLookPeriod));
+    }
+    is_last = stopping_;
+    arrived.swap(queue_);
+  }
+  for (Event& event : arrived) queued.Push(std::move(event));
+  return is_last;
 }
 
 void EventLoop::Look() {
@@ -348,10 +368,11 @@ void EventLoop::AnswerAll(std::vector<Event> events,
 
 void EventLoop::RunBatch(CallQueue<Event>& queued) {
   std::vector<Event> batch;
-  const auto take = [&] { batch.push_back(queued.Pop()); };
   if (!failure_.ok()) TryToRecover();
   if (!failure_.ok()) {
-    while (!queued.empty()) take();
+    for (const CallRank rank : kCallRanks) {
+      while (!queued.empty(rank)) batch.push_back(queued.Pop(rank));
+    }
     return AnswerAll(std::move(batch), CannotStore(failure_));
   }
   const absl::Duration stall = std::exchange(stall_, absl::ZeroDuration());
@@ -365,25 +386,36 @@ void EventLoop::RunBatch(CallQueue<Event>& queued) {
   const absl::Time now = look_time_;
   std::vector<Event> abandoned;
   size_t answer_bytes = 0;
-  while (!queued.empty() && batch.size() < kBatchCallsMax &&
-         answer_bytes < kBatchAnswerBytesMax) {
-    take();
-    Event& event = batch.back();
+  // True if it counts: reads are only sorted here.
+  const auto take = [&](Event event) {
     if (!event.view_key.empty()) {
       std::vector<Event>& same = waiting_reads_[event.view_key];
       if (same.empty()) read_turns_.push_back(event.view_key);
       same.push_back(std::move(event));
-      batch.pop_back();
-    } else if (event.origin.is_gone && event.origin.is_gone()) {
+      return false;
+    }
+    if (event.origin.is_gone && event.origin.is_gone()) {
       abandoned.push_back(std::move(event));
-      batch.pop_back();
-    } else {
-      answer_bytes += event.decide(*coordinator_, now);
+      return true;
+    }
+    answer_bytes += event.decide(*coordinator_, now);
+    batch.push_back(std::move(event));
+    return true;
+  };
+  for (const CallRank rank : kCallRanks) {
+    size_t left = rank == CallRank::kReader ? kBatchReaderCallsMax
+                                            : kBatchCallsMax;
+    // At least one of each rank.
+    while (left > 0 && !queued.empty(rank)) {
+      if (!take(queued.Pop(rank))) continue;
+      const bool is_full = batch.size() >= kBatchCallsMax ||
+                           answer_bytes >= kBatchAnswerBytesMax;
+      left = is_full ? 0 : left - 1;
     }
   }
   AnswerAll(std::move(abandoned), absl::CancelledError("the caller is gone"));
   // Otherwise leases would end whose heartbeats are queued.
-  if (queued.empty()) coordinator_->Advance(now);
+  if (HasOnlyReaders(queued)) coordinator_->Advance(now);
   const Effects effects = coordinator_->TakeEffects(now);
   const absl::Status durable = MakeDurable(effects.batch);
   if (!durable.ok()) {

@@ -212,6 +212,9 @@ class EventLoop {
   // The clock's time, shifted so that it never precedes the newest stored time.
   absl::Time Now() const { return spec_.clock->Now() + ahead_; }
   void Run();
+  // Waits for events or for time, and moves the events to `queued`. True: the
+  // loop stops.
+  bool TakeArrived(CallQueue<Event>& queued);
   // Reads the clock where the queue is read, and notes a stall before it.
   void Look();
   // Rebuilds the core from the store and begins a new life.
@@ -220,8 +223,9 @@ class EventLoop {
   void TryToRecover();
   void SetFailure(const absl::Status& failure);
   // Decides the first events of `queued` at `look_time_`, as many as one batch
-  // may have, and what is due by then after the last of them. Events that come
-  // later wait until `queued` is empty: so no rank waits forever.
+  // may have and at least one of each rank. Then decides what is due by then,
+  // unless calls of other than readers are left: they come before later ones, so
+  // that none waits forever.
   void RunBatch(CallQueue<Event>& queued);
   void AnswerAll(std::vector<Event> events, const absl::Status& durable);
   // Answers the reads of the key whose turn it is, unless it is too soon.

@@ -901,6 +901,38 @@ TEST_F(EventLoopTest, ALongQueueKeepsFewAnswersAndLosesNoMember) {
   EXPECT_TRUE(IsPresent("b"));
 }
 
+TEST_F(EventLoopTest, AHeartbeatWaitsForFewCallsOfReaders) {
+  int read_count = 0;  // Used on the loop.
+  std::future<absl::Status> heartbeat;
+  std::promise<int> seen;
+  std::vector<std::future<absl::Status>> reads;
+  SyncFor(absl::Seconds(1), [&] {
+    for (int i = 0; i < 64; ++i) {
+      auto answered = std::make_shared<std::promise<absl::Status>>();
+      CallOrigin origin;
+      origin.rank = CallRank::kReader;
+      loop_->Post<bool>(
+          [&, i](Coordinator&, absl::Time) -> absl::StatusOr<bool> {
+            ++read_count;
+            if (i > 0) return true;
+            // It comes while the others wait.
+            heartbeat = Post([&](Coordinator&, absl::Time) {
+              seen.set_value(read_count);
+            });
+            return true;
+          },
+          [answered](absl::StatusOr<bool> result) {
+            answered->set_value(result.status());
+          },
+          origin);
+      reads.push_back(answered->get_future());
+    }
+  });
+  EXPECT_LE(seen.get_future().get(), 8);
+  for (std::future<absl::Status>& read : reads) EXPECT_TRUE(read.get().ok());
+  EXPECT_TRUE(heartbeat.get().ok());
+}
+
 // --- Stops -------------------------------------------------------------------
 
 TEST_F(EventLoopTest, AStopDecidesAndSyncsWhatWasAccepted) {

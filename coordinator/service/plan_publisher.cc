@@ -68,6 +68,7 @@ void PlanPublisher::Refresh(const Coordinator& coordinator,
     shared.bytes = std::move(run.shared.bytes);
   }
   run.shared = std::move(shared);
+  if (run.due.all_slots) run.left_count = run.streams.size();
 }
 
 void PlanPublisher::Offer(const Coordinator& coordinator,
@@ -240,6 +241,7 @@ void PlanPublisher::Note(const Coordinator& coordinator,
     if (run == runs_.end() || !change.for_islands()) continue;
     EndInvalid(coordinator, id, change, run->second);
     run->second.due.Add(change);
+    run->second.left_count = run->second.streams.size();
     islands_due_ = true;
   }
   if (effects.servers_changed) {
@@ -285,6 +287,7 @@ void PlanPublisher::NoteAll(const Coordinator& coordinator) {
     run.due = ChangeOfAll();
     islands_due_ = true;
     EndInvalid(coordinator, id, run.due, run);
+    run.left_count = run.streams.size();
     run.shared = {};
     run.sent = absl::InfinitePast();
   }
@@ -308,20 +311,35 @@ void PlanPublisher::SendRun(const Coordinator& coordinator,
   const RunMachine& machine = *coordinator.runs().at(run_id);
   if (run.due.shared) Refresh(coordinator, machine, run);
   const bool is_ended = machine.state().ended();
-  run.streams.remove_if([&](IslandStream& stream) {
-    if (stream.sink->done()) {
-      NoteEnded(run_id, stream);
-      return true;
+  run.left_count = std::min(run.left_count, run.streams.size());
+  for (size_t sent = 0; run.left_count > 0 && sent < bounds_.slice;
+       --run.left_count) {
+    const auto stream = run.streams.begin();
+    if (stream->sink->done()) {
+      NoteEnded(run_id, *stream);
+      run.streams.erase(stream);
+      continue;
     }
-    if (run.due.Concerns(stream.slot) ||
-        stream.shared_number != run.shared_number) {
-      Offer(coordinator, machine, run, stream, /*is_first=*/false);
+    if (run.due.Concerns(stream->slot) ||
+        stream->shared_number != run.shared_number) {
+      Offer(coordinator, machine, run, *stream, /*is_first=*/false);
       run.sent = now;
+      ++sent;
     }
-    if (is_ended) stream.sink->End(absl::OkStatus());
-    return is_ended;
-  });
-  run.due = {};
+    if (is_ended) {
+      stream->sink->End(absl::OkStatus());
+      run.streams.erase(stream);
+    } else {
+      run.streams.splice(run.streams.end(), run.streams, stream);
+    }
+  }
+  run.is_begun = run.left_count > 0;
+  if (run.is_begun) {
+    islands_due_ = true;
+    next_send_ = now;
+  } else {
+    run.due = {};
+  }
 }
 
 void PlanPublisher::Send(const Coordinator& coordinator, absl::Time now) {
@@ -343,7 +361,7 @@ std::vector<const RunMachine*> PlanPublisher::SendIslands(
   for (auto entry = runs_.begin(); entry != runs_.end();) {
     auto& [run_id, run] = *entry;
     if (!run.streams.empty() && run.due.for_islands()) {
-      if (IsHeld(run.sent, now) &&
+      if (!run.is_begun && IsHeld(run.sent, now) &&
           !coordinator.runs().at(run_id)->state().ended()) {
         islands_due_ = true;
         next_send_ = std::min(next_send_, run.sent + kGap);

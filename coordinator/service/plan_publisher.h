@@ -42,12 +42,15 @@ class PlanPublisher {
 
   struct Bounds {
     // No run takes the streams of others, and all of them together fit into
-    // memory: with TLS a connection and its stream need up to 152 KiB, and a
+    // memory: with TLS a connection and its stream need up to 128 KiB, and a
     // port takes 8192 connections.
     StreamBound islands = {12288, 2048};
     size_t servers = 4096;
     // Streams of one island or server. A newer stream ends the oldest.
     size_t a_caller = 4;
+    // Plans of a run's islands that go out before the calls that have arrived
+    // are decided: a heartbeat does not wait for a thousand plans.
+    size_t slice = 64;
   };
   using IslandSink = PlanSink<EncodedIslandPlan>;
   using ServerSink = PlanSink<v1::ServerPlan>;
@@ -99,8 +102,11 @@ class PlanPublisher {
   };
   // The streams of a run.
   struct Run {
+    // First those that may lack what is due.
     std::list<IslandStream> streams;
     PlanChange due;
+    size_t left_count = 0;  // Streams that may lack it.
+    bool is_begun = false;  // Some streams were sent it.
     absl::Time sent = absl::InfinitePast();
     SharedPart shared;          // Unless due.shared, of the present state.
     std::string rounds;         // shared.rounds and shared.evaluators, encoded.
@@ -153,6 +159,7 @@ class PlanPublisher {
   // island may push at once.
   void SendServers(const Coordinator& coordinator,
                    const std::vector<const RunMachine*>& told, absl::Time now);
+  // Sends at most Bounds.slice plans; the others stay due.
   void SendRun(const Coordinator& coordinator, const std::string& run_id,
                Run& run, absl::Time now);
   void NoteServers(const std::string& run_id, const PlanChange& change,

@@ -434,7 +434,7 @@ class PlanPublisherTest : public testing::Test {
   std::mt19937_64 random_;
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
   Coordinator core_{CoordinatorOptions()};
-  PlanPublisher plans_{PlanPublisher::Bounds()};
+  PlanPublisher plans_{{.slice = 1}};
   std::map<int, int64_t> incarnations_;
   std::map<std::pair<int, std::string>, int64_t> persisted_;
   std::map<std::string, std::vector<v1::ContributionInfo>> pushed_;

@@ -1,5 +1,8 @@
 #include "coordinator/service/read_pool.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <utility>
 
 #include "base/status/refusal.h"
@@ -7,8 +10,33 @@
 
 namespace atl::coordinator {
 
+namespace {
+
+// Heartbeats come before reads if they share a core.
+constexpr int kNiceness = 10;
+
+}  // namespace
+
+class ReadPool::Count {
+ public:
+  explicit Count(const WaitingCalls::Bounds& bounds) : waiting_(bounds) {}
+
+  absl::Status Admit(const CallOrigin& origin) {
+    MutexLock lock(&mutex_);
+    return waiting_.Admit(origin);
+  }
+  void Release(const CallOrigin& origin) {
+    MutexLock lock(&mutex_);
+    waiting_.Release(origin);
+  }
+
+ private:
+  Mutex mutex_;
+  WaitingCalls waiting_ ABSL_GUARDED_BY(mutex_);
+};
+
 ReadPool::ReadPool(int thread_count, const WaitingCalls::Bounds& bounds)
-    : waiting_(bounds) {
+    : count_(std::make_shared<Count>(bounds)) {
   for (int i = 0; i < thread_count; ++i) {
     threads_.emplace_back([this] { Work(); });
   }
@@ -16,15 +44,17 @@ ReadPool::ReadPool(int thread_count, const WaitingCalls::Bounds& bounds)
 
 ReadPool::~ReadPool() { Stop(); }
 
-absl::Status ReadPool::Run(const CallOrigin& origin,
-                           std::function<void(const absl::Status&)> read) {
+absl::Status ReadPool::Run(const CallOrigin& origin, ReadFunction read) {
   MutexLock lock(&mutex_);
   if (stopping_) {
     return Refuse(absl::StatusCode::kUnavailable, "STOPPING",
                   "the coordinator is stopping: call again");
   }
-  RETURN_IF_ERROR(waiting_.Admit(origin));
-  reads_.push_back({origin, /*is_counted=*/true, std::move(read)});
+  RETURN_IF_ERROR(count_->Admit(origin));
+  Held held(nullptr, [count = count_, origin](const void*) {
+    count->Release(origin);
+  });
+  reads_.push_back({origin, std::move(held), std::move(read)});
   changed_.Signal();
   return absl::OkStatus();
 }
@@ -33,9 +63,9 @@ void ReadPool::RunOwn(std::function<void()> read) {
   MutexLock lock(&mutex_);
   if (stopping_) return;
   reads_.push_front(
-      {{},
-       /*is_counted=*/false,
-       [read = std::move(read)](const absl::Status&) { read(); }});
+      {{}, nullptr, [read = std::move(read)](const absl::Status&, Held) {
+         read();
+       }});
   changed_.Signal();
 }
 
@@ -51,6 +81,7 @@ void ReadPool::Stop() {
 }
 
 void ReadPool::Work() {
+  setpriority(PRIO_PROCESS, gettid(), kNiceness);
   while (true) {
     Read read;
     {
@@ -62,10 +93,8 @@ void ReadPool::Work() {
     }
     const bool is_gone = read.origin.is_gone && read.origin.is_gone();
     read.run(is_gone ? absl::CancelledError("the caller is gone")
-                     : absl::OkStatus());
-    if (!read.is_counted) continue;
-    MutexLock lock(&mutex_);
-    waiting_.Release(read.origin);
+                     : absl::OkStatus(),
+             std::move(read.held));
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -19,12 +20,18 @@ namespace atl::coordinator {
 
 class ReadPool {
  public:
-  // Reads that wait or run. A caller that floods takes only its part.
+  // Reads that wait, or whose answer of at most 2 MiB is held. A caller that
+  // floods takes only its part.
   static constexpr WaitingCalls::Bounds kBounds = {
-      .all = {256, size_t{16} << 20},
-      .members = {192, size_t{12} << 20},
-      .a_run = {128, size_t{8} << 20},
-      .a_caller = {8, size_t{4} << 20}};
+      .all = {48, size_t{16} << 20},
+      .members = {32, size_t{12} << 20},
+      .a_run = {24, size_t{8} << 20},
+      .a_caller = {4, size_t{4} << 20}};
+  // The read counts until the last copy is destroyed: a reader may take its
+  // answer slowly, or never.
+  using Held = std::shared_ptr<const void>;
+  using ReadFunction =
+      std::function<void(const absl::Status& admitted, Held held)>;
 
   explicit ReadPool(int thread_count = 2,
                     const WaitingCalls::Bounds& bounds = kBounds);
@@ -38,8 +45,7 @@ class ReadPool {
   //
   // RESOURCE_EXHAUSTED, QUEUE_FULL: too many wait; `read` is not called.
   // UNAVAILABLE, STOPPING: the pool has stopped; likewise.
-  absl::Status Run(const CallOrigin& origin,
-                   std::function<void(const absl::Status&)> read);
+  absl::Status Run(const CallOrigin& origin, ReadFunction read);
   // The same for reads of our own, which come first, and whose number the caller
   // bounds: never full. Does nothing after Stop.
   void RunOwn(std::function<void()> read);
@@ -50,16 +56,18 @@ class ReadPool {
  private:
   struct Read {
     CallOrigin origin;
-    bool is_counted = false;
-    std::function<void(const absl::Status&)> run;
+    Held held;
+    ReadFunction run;
   };
+  class Count;
 
   void Work();
 
   Mutex mutex_;
   CondVar changed_;
   std::deque<Read> reads_ ABSL_GUARDED_BY(mutex_);
-  WaitingCalls waiting_ ABSL_GUARDED_BY(mutex_);
+  // Answers may outlive the pool.
+  const std::shared_ptr<Count> count_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

@@ -4,6 +4,7 @@
 #include <future>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/status/refusal.h"
 #include "gtest/gtest.h"
@@ -21,7 +22,7 @@ CallOrigin Of(const std::string& caller) {
 class Held {
  public:
   absl::Status Run(ReadPool& pool, const std::string& caller) {
-    return pool.Run(Of(caller), [this](const absl::Status&) {
+    return pool.Run(Of(caller), [this](const absl::Status&, ReadPool::Held) {
       started_.set_value();
       release_.get_future().wait();
     });
@@ -39,7 +40,7 @@ TEST(ReadPoolTest, ACallerThatFloodsIsRefusedAndOthersAreNot) {
   ASSERT_TRUE(held.Run(pool, "reader:first").ok());
   held.AwaitStart();
   std::atomic<int> read_count = 0;
-  const auto count = [&](const absl::Status& status) {
+  const auto count = [&](const absl::Status& status, ReadPool::Held) {
     read_count += status.ok();
   };
   int accepted = 0;
@@ -49,13 +50,35 @@ TEST(ReadPoolTest, ACallerThatFloodsIsRefusedAndOthersAreNot) {
     accepted += status.ok();
     refused.Update(status);
   }
-  EXPECT_EQ(accepted, 8);
+  EXPECT_EQ(accepted, 4);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(HasReason(refused, "QUEUE_FULL")) << refused;
   EXPECT_TRUE(pool.Run(Of("reader:other"), count).ok());
   held.Release();
   pool.Stop();
-  EXPECT_EQ(read_count, 9);
+  EXPECT_EQ(read_count, 5);
+}
+
+TEST(ReadPoolTest, AReadCountsUntilItsAnswerIsTaken) {
+  std::promise<ReadPool::Held> first;
+  ReadPool::Held answer;
+  {
+    ReadPool pool(1, {.a_caller = {1, 1024}});
+    const auto run = [&](std::promise<ReadPool::Held>& held) {
+      return pool.Run(Of("reader:slow"),
+                      [&](const absl::Status&, ReadPool::Held given) {
+                        held.set_value(std::move(given));
+                      });
+    };
+    ASSERT_TRUE(run(first).ok());
+    answer = first.get_future().get();
+    std::promise<ReadPool::Held> second;
+    EXPECT_TRUE(HasReason(run(second), "QUEUE_FULL"));
+    answer.reset();
+    ASSERT_TRUE(run(second).ok());
+    answer = second.get_future().get();
+  }
+  answer.reset();  // After the pool.
 }
 
 TEST(ReadPoolTest, AReadWhoseCallerIsGoneIsTold) {
@@ -67,7 +90,7 @@ TEST(ReadPoolTest, AReadWhoseCallerIsGoneIsTold) {
   CallOrigin origin;
   origin.is_gone = [&] { return is_gone.load(); };
   std::promise<absl::Status> told;
-  ASSERT_TRUE(pool.Run(origin, [&](const absl::Status& status) {
+  ASSERT_TRUE(pool.Run(origin, [&](const absl::Status& status, ReadPool::Held) {
                     told.set_value(status);
                   }).ok());
   is_gone = true;
@@ -83,7 +106,8 @@ TEST(ReadPoolTest, AStopFinishesWhatWasAcceptedAndTakesNoMore) {
   EXPECT_EQ(read_count, 100);
   pool.RunOwn([&] { ++read_count; });
   EXPECT_TRUE(HasReason(
-      pool.Run({}, [&](const absl::Status&) { ++read_count; }), "STOPPING"));
+      pool.Run({}, [&](const absl::Status&, ReadPool::Held) { ++read_count; }),
+      "STOPPING"));
   EXPECT_EQ(read_count, 100);
 }
 

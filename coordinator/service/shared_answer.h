@@ -24,6 +24,17 @@
 
 namespace atl::coordinator {
 
+// Keeps something until gRPC no longer has the answer, and deletes itself then.
+class HoldingReactor final : public grpc::ServerUnaryReactor {
+ public:
+  // Before Finish.
+  void Hold(std::shared_ptr<const void> held) { held_ = std::move(held); }
+  void OnDone() override { delete this; }
+
+ private:
+  std::shared_ptr<const void> held_;
+};
+
 // A unary call that names a run, and whose bytes were read.
 template <typename Request>
 struct RawCall {
@@ -35,7 +46,7 @@ struct RawCall {
           "the request is no ", Request::descriptor()->name()));
     }
     origin = GetOrigin(context, bytes.Length(), request.run_id());
-    if (caller.ok()) reactor = context->DefaultReactor();
+    if (caller.ok()) reactor = new HoldingReactor;
   }
 
   // Requires: caller.ok().
@@ -51,7 +62,7 @@ struct RawCall {
   absl::StatusOr<rpc::Caller> caller;  // Or why the call is refused.
   CallOrigin origin;
   grpc::ByteBuffer* const response;
-  grpc::ServerUnaryReactor* reactor = nullptr;
+  HoldingReactor* reactor = nullptr;
 };
 
 // Answers with what `cut` takes for the request out of a view of its run.

@@ -189,7 +189,9 @@ class TrainingStateServiceImpl : public RawStates {
           if (status.ok()) {
             status = loop_.reads().Run(
                 call->origin, [this, call, asked = *std::move(asked)](
-                                  const absl::Status& admitted) {
+                                  const absl::Status& admitted,
+                                  ReadPool::Held held) {
+                  call->reactor->Hold(std::move(held));
                   using Read = absl::StatusOr<grpc::ByteBuffer>;
                   FinishRounds(call, asked,
                                admitted.ok()

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <iterator>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -18,7 +19,10 @@ namespace atl::coordinator {
 // Calls of a lower rank are decided first. In plaintext, where callers name
 // themselves, all calls have the operators' rank.
 enum class CallRank { kServer = 0, kIsland = 1, kOperator = 2, kReader = 3 };
-inline constexpr size_t kCallRankCount = 4;
+inline constexpr CallRank kCallRanks[] = {
+    CallRank::kServer, CallRank::kIsland, CallRank::kOperator,
+    CallRank::kReader};
+inline constexpr size_t kCallRankCount = std::size(kCallRanks);
 
 // Where a call comes from.
 struct CallOrigin {

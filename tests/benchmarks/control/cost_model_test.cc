@@ -50,7 +50,22 @@ struct MeasuredRow {
 
 TEST(CostModelTest, IsAboveWhatTheBenchmarkMeasuredAndNotFarAbove) {
   const MeasuredRow rows[] = {
-      {{.island_count = 500, .server_count = 2, .tls = true}, 121},
+      {{.island_count = 50, .fragment_count = 8, .server_count = 2}, 58},
+      {{.island_count = 300, .server_count = 2}, 90},
+      {{.island_count = 1000, .server_count = 2}, 194},
+      {{.run_count = 5, .island_count = 1000, .server_count = 2}, 187},
+      {{.island_count = 300, .server_count = 2, .tls = false}, 58},
+      {{.island_count = 1000, .server_count = 2, .tls = false}, 105},
+      {{.island_count = 1000,
+        .fragment_count = 24,
+        .server_count = 2,
+        .tls = false},
+       232},
+      {{.island_count = 1000,
+        .fragment_count = 24,
+        .server_count = 8,
+        .tls = false},
+       312},
   };
   for (const MeasuredRow& row : rows) {
     const double mib =

@@ -98,6 +98,7 @@ class Flood {
   std::jthread thread_;
 };
 
+// Connects one after the other: handshakes have a case of their own.
 absl::StatusOr<std::vector<Channel>> DialAll(ControlLoad& load,
                                              const std::string& role,
                                              int count) {
@@ -106,6 +107,10 @@ absl::StatusOr<std::vector<Channel>> DialAll(ControlLoad& load,
     ASSIGN_OR_RETURN(
         channels.emplace_back(),
         load.control().Dial(absl::StrCat(role, ":flood-", i)));
+    bool is_done = false;
+    load.loop().Connect(channels.back(), kTimeout,
+                        [&](bool /*connected*/) { is_done = true; });
+    load.loop().Run([&] { return is_done; }, absl::InfiniteFuture());
   }
   return channels;
 }

@@ -68,6 +68,10 @@ Request IslandFleet::For(int island) const {
   return request;
 }
 
+absl::Duration IslandFleet::Draw(absl::Duration interval) {
+  return interval * std::uniform_real_distribution<double>(0.9, 1.1)(random_);
+}
+
 absl::Duration IslandFleet::Jitter(absl::Duration mean) {
   return mean * std::uniform_real_distribution<double>(0.5, 1.5)(random_);
 }
@@ -342,7 +346,7 @@ void IslandFleet::Heartbeat(int index) {
                  : next > absl::ZeroDuration() ? next
                                                : kHeartbeatEvery;
         }
-        if (rhythm == rhythm_) HeartbeatAfter(index, wait / load_);
+        if (rhythm == rhythm_) HeartbeatAfter(index, Draw(wait) / load_);
       });
 }
 

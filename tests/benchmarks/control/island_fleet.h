@@ -135,6 +135,9 @@ class IslandFleet {
   void TakePlan(int island, grpc::ByteBuffer& message);
   // Counts an answer; joins again if the membership has ended.
   void TakeStatus(int island, int64_t epoch, const absl::Status& status);
+  // 90 % to 110 % of the interval between heartbeats, as real islands: after a
+  // burst they do not stay together.
+  absl::Duration Draw(absl::Duration interval);
   // Between half and one and a half of `mean`.
   absl::Duration Jitter(absl::Duration mean);
 
