@@ -112,6 +112,22 @@ constexpr Name kNames[] = {
                "program"},
 };
 
+// A new value needs a row with a bit of its own.
+constexpr bool HasEachBitOnce() {
+  uint64_t taken = 0;
+  for (const Name& name : kNames) taken |= name.bit;
+  for (const EnumBits& row : kEnums) {
+    if (row.words.empty()) continue;
+    for (int number = row.begin; number < row.end; ++number) {
+      const uint64_t bit = row.bit << (number - row.begin);
+      if ((taken & bit) != 0) return false;
+      taken |= bit;
+    }
+  }
+  return true;
+}
+static_assert(HasEachBitOnce());
+
 // The words for a bit: "merge rule mda".
 std::string DescribeBit(uint64_t bit) {
   for (const Name& name : kNames) {

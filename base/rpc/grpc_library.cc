@@ -53,8 +53,8 @@ bool LimitNewPeers() {
       dlsym(RTLD_DEFAULT, "grpc_chttp2_settings_parameters"));
   if (table == nullptr) return false;
   SettingParameters& streams = table[kMaxConcurrentStreams];
-  if (absl::string_view(streams.name) != "MAX_CONCURRENT_STREAMS" ||
-      streams.value != std::numeric_limits<uint32_t>::max()) {
+  if (streams.value != std::numeric_limits<uint32_t>::max() ||
+      absl::string_view(streams.name) != "MAX_CONCURRENT_STREAMS") {
     return false;
   }
   // The loader made the table's pages read-only.

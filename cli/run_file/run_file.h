@@ -44,7 +44,7 @@
 //
 // A file that gives schedule.timing = "strict" drops the preset's grace_window,
 // round_deadline, max_ahead_steps and max_staleness. One that gives an
-// island_count_min below the preset's min_quorum drops that.
+// island_count_min below the preset's min_quorum drops min_quorum.
 //
 // A file with model.architecture = "external" must have model.tensors. It may
 // also give weight_unit, sequence_length in [model], batch_size and

@@ -708,7 +708,8 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
   if (is_other) other = OtherRunReport(reported.report, state_);
   v1::ShardReport& report = is_other ? other : reported.report;
   if (!is_other && report.base_report_seq() != 0 &&
-      reported.report_seq == shard.report_seq) {
+      reported.report_seq == shard.report_seq &&
+      report.base_report_seq() == shard.report.base_report_seq()) {
     return absl::OkStatus();  // A repeat.
   }
   if (report.run_epoch() != state_.run_epoch() || !CanTake(shard, report)) {

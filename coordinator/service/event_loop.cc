@@ -216,6 +216,9 @@ void EventLoop::PostEvent(Event event) {
   absl::Status refusal;
   {
     MutexLock lock(&mutex_);
+    for (const auto& origins : std::exchange(answered_, {})) {
+      for (const CallOrigin& origin : origins) waiting_.Release(origin);
+    }
     if (stopping_) {
       refusal = Stopping();
     } else {
@@ -467,8 +470,10 @@ void EventLoop::ServeReads() {
   reads_.RunOwn([this, reads, make = std::move(make)] {
     const std::shared_ptr<const void> view = make();
     for (Event& event : *reads) event.answer_view(view);
+    std::vector<CallOrigin> origins;
+    for (Event& event : *reads) origins.push_back(std::move(event.origin));
     MutexLock lock(&mutex_);
-    for (const Event& event : *reads) waiting_.Release(event.origin);
+    answered_.push_back(std::move(origins));
   });
 }
 

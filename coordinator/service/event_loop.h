@@ -273,6 +273,9 @@ class EventLoop {
   std::deque<Event> queue_ ABSL_GUARDED_BY(mutex_);
   // The events that are not answered yet.
   WaitingCalls waiting_ ABSL_GUARDED_BY(mutex_);
+  // Reads that the pool has answered and `waiting_` still counts. A thread of
+  // the pool has a low priority, so it holds the mutex only to add one here.
+  std::vector<std::vector<CallOrigin>> answered_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   ReadPool reads_;

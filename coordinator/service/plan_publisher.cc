@@ -312,6 +312,7 @@ void PlanPublisher::SendRun(const Coordinator& coordinator,
   if (run.due.shared) Refresh(coordinator, machine, run);
   const bool is_ended = machine.state().ended();
   run.left_count = std::min(run.left_count, run.streams.size());
+  absl::Time next = now;
   for (size_t sent = 0; run.left_count > 0 && sent < bounds_.slice;
        --run.left_count) {
     const auto stream = run.streams.begin();
@@ -322,8 +323,13 @@ void PlanPublisher::SendRun(const Coordinator& coordinator,
     }
     if (run.due.Concerns(stream->slot) ||
         stream->shared_number != run.shared_number) {
+      if (!is_ended && IsHeld(stream->sent, now)) {
+        next = stream->sent + kGap;
+        break;
+      }
       Offer(coordinator, machine, run, *stream, /*is_first=*/false);
       run.sent = now;
+      stream->sent = now;
       ++sent;
     }
     if (is_ended) {
@@ -336,7 +342,7 @@ void PlanPublisher::SendRun(const Coordinator& coordinator,
   run.is_begun = run.left_count > 0;
   if (run.is_begun) {
     islands_due_ = true;
-    next_send_ = now;
+    next_send_ = std::min(next_send_, next);
   } else {
     run.due = {};
   }

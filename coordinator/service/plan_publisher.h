@@ -1,11 +1,11 @@
 // Sends plans to the streams of islands and servers, when they have changed.
 //
 // An island gets its plan if the part that all islands of the run share or its
-// own part differs from what its stream was given last. A SEAL that has its
-// contribution alone sends it none. A server gets the plans
-// of its own runs; if it has the feature "plans of changed runs", those that
-// have not changed are only named, and with "plans of changed parts" a run's plan
-// says only what has changed.
+// own part differs from what its stream was given last. It gets none if only a
+// SEAL is new that has its contribution. A server gets the plans of its own runs;
+// if it has the feature "plans of changed runs", those that have not changed are
+// only named, and with "plans of changed parts" a run's plan says only what has
+// changed.
 //
 // The first change goes out at once. Changes within kGap of a run's newest
 // plans (of a server's newest plan) go out together at the end of that time. The
@@ -95,6 +95,7 @@ class PlanPublisher {
     IslandCredentials island;
     std::shared_ptr<IslandSink> sink;
     int32_t slot = 0;
+    absl::Time sent = absl::InfinitePast();  // Its newest plan but the first.
     // Its newest plan had this Run.shared_number, and an own part whose text with
     // sealed rounds has this digest.
     int64_t shared_number = 0;

@@ -62,7 +62,7 @@ absl::Status ReadPool::Run(const CallOrigin& origin, ReadFunction read) {
 void ReadPool::RunOwn(std::function<void()> read) {
   MutexLock lock(&mutex_);
   if (stopping_) return;
-  reads_.push_front(
+  own_.push_back(
       {{}, nullptr, [read = std::move(read)](const absl::Status&, Held) {
          read();
        }});
@@ -86,10 +86,13 @@ void ReadPool::Work() {
     Read read;
     {
       MutexLock lock(&mutex_);
-      while (reads_.empty() && !stopping_) changed_.Wait(&mutex_);
-      if (reads_.empty()) return;
-      read = std::move(reads_.front());
-      reads_.pop_front();
+      while (own_.empty() && reads_.empty() && !stopping_) {
+        changed_.Wait(&mutex_);
+      }
+      std::deque<Read>& from = own_.empty() ? reads_ : own_;
+      if (from.empty()) return;
+      read = std::move(from.front());
+      from.pop_front();
     }
     const bool is_gone = read.origin.is_gone && read.origin.is_gone();
     read.run(is_gone ? absl::CancelledError("the caller is gone")

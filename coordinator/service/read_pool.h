@@ -65,6 +65,7 @@ class ReadPool {
 
   Mutex mutex_;
   CondVar changed_;
+  std::deque<Read> own_ ABSL_GUARDED_BY(mutex_);
   std::deque<Read> reads_ ABSL_GUARDED_BY(mutex_);
   // Answers may outlive the pool.
   const std::shared_ptr<Count> count_;

@@ -22,6 +22,10 @@ def find(directory):
     return programs
 
 
+# Debian's packages of which a program of the services has code in it.
+LINKED_IN = ("libjemalloc-dev",)
+
+
 def strip(source, target):
     subprocess.run(["strip", "--strip-all", "-o", target, source], check=True)
 

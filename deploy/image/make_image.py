@@ -51,7 +51,7 @@ def make(arguments, scratch):
     version = programs.version_of(tree)
     paths = programs.find(arguments.bin)
     base, vendor, used = library_layers(paths.values(), arguments.library)
-    for name in ("ca-certificates", "tzdata"):
+    for name in ("ca-certificates", "tzdata") + programs.LINKED_IN:
         used[name] = debian.installed(name)
 
     base.update(contents.system(_OWN))

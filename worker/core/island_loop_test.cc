@@ -520,7 +520,7 @@ TEST_F(IslandLoopTest, TellsTheWorkThatARestoreTakes) {
   EXPECT_EQ(told[0].number(), 1);
 }
 
-// Nobody may have told the coordinator of it in time.
+// The coordinator may not have heard of it in time.
 TEST_F(IslandLoopTest, TellsTheContributionThatARestoreTakesFromShards) {
   PushFirst();
   plan_.set_run_epoch(2);

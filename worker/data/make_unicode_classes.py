@@ -47,7 +47,6 @@ print("""// Made by make_unicode_classes.py: Unicode %s.
 #include "worker/data/unicode_classes.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"

@@ -140,7 +140,7 @@ void IslandRunner::SendUnpushed(bool leaves) {
     part_->Notify(absl::StrCat(
         work.step_count(), " steps since version ", work.version(),
         " of fragment ", work.fragment(),
-        " do not count: the round has ended without them"));
+        " do not count: their round ended, or the run was restored, before a push"));
   }
   link_->AddUnpushed(unpushed);
 }

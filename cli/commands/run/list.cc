@@ -1,4 +1,3 @@
-
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "base/status/status_macros.h"

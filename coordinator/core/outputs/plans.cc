@@ -240,15 +240,19 @@ std::vector<v1::OpenRound> ListSealedRounds(const RunState& state) {
 }
 
 bool IsSealOfOthers(const RunState& state, int32_t fragment, int32_t slot) {
-  const auto has_slot = [slot](const auto& all) {
+  const auto find = [slot](const auto& all) {
     const auto at = std::lower_bound(
         all.begin(), all.end(), slot,
         [](const auto& one, int32_t s) { return SlotOf(one) < s; });
-    return at != all.end() && SlotOf(*at) == slot;
+    return at != all.end() && SlotOf(*at) == slot ? &*at : nullptr;
   };
   const FragmentState& at = state.fragments()[fragment];
-  return has_slot(at.sealed.seal().contributions()) ||
-         !has_slot(at.open.slots());
+  const auto* const sealed = find(at.sealed.seal().contributions());
+  // An island that joined anew does not know of an earlier one's contribution.
+  if (sealed != nullptr) {
+    return sealed->key().seq() >= state.members()[slot].record.next_seq();
+  }
+  return find(at.open.slots()) == nullptr;
 }
 
 void AddIsland(const RunState& state, const Observations& observed,

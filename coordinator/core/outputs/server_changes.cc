@@ -60,6 +60,7 @@ std::optional<Plan> ServerRunChanges::Next(const RunState& state,
                                            const AddNames& add_names) {
   if (given_.run_uid() != state.run_uid() || given_.run_id().empty() ||
       given_.run_epoch() != state.run_epoch() || given_.shard() != shard) {
+    given_.Clear();  // Seals of another epoch would be taken for given.
     Plan whole = BuildServerRunPlan(state, observed, shard);
     Keep(whole);
     encoded_.clear();

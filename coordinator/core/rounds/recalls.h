@@ -2,8 +2,8 @@
 // same bytes again. If an owner is away or takes too long, the round is aborted
 // and continues without its contribution.
 //
-// A report is the shard's whole state, so a missing key is a loss. Expected are
-// the keys that a SEAL names, because every shard had them, and the keys that
+// Reports, whole or of changes, give the shard's whole state, so a missing key is
+// a loss. Expected are the keys that a SEAL names, because every shard had them, and the keys that
 // this shard has reported before.
 //
 // Pure. Thread-compatible.

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/codec/sha256.h"
 #include "base/host_port/host_port.h"

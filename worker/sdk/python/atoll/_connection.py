@@ -22,7 +22,8 @@ from .errors import ConnectionLost, Error
 _PATH_BYTES_MAX = 107  # Linux's longest path of a Unix socket.
 _NAME_BYTES_MAX = 80   # Fits behind /proc/self/fd/N/.
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4 * 4)  # For four file descriptors.
-# Unread packets, as the kernel counts them. A full socket holds twice as much.
+# Unread packets, as the kernel counts them. A full socket holds three
+# times as much.
 _UNREAD_BYTES_MAX = 65536
 
 
@@ -75,14 +76,14 @@ class Connection:
 
     def send(self, seq: int, kind: str, body: dict[str, Any],
              wait: bool = True) -> None:
-        """Sends a packet. With wait=False it is lost if others are unread.
+        """Sends a packet. With wait=False it is lost if it does not fit.
 
-        So an exchange that hangs always has room for the answer, which does not
-        wait then.
+        Progress is also lost if others are unread, so that an exchange that
+        hangs has room for the answer.
 
         ConnectionLost: the exchange is away.
         """
-        if not wait and self._unread_bytes() > _UNREAD_BYTES_MAX:
+        if kind == "progress" and self._unread_bytes() > _UNREAD_BYTES_MAX:
             return
         flags = socket.MSG_NOSIGNAL | (0 if wait else socket.MSG_DONTWAIT)
         try:
