@@ -712,7 +712,8 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
       report.base_report_seq() == shard.report.base_report_seq()) {
     return absl::OkStatus();  // A repeat.
   }
-  if (report.run_epoch() != state_.run_epoch() || !CanTake(shard, report)) {
+  if (report.run_epoch() != state_.run_epoch() || !CanTake(shard, report) ||
+      (!is_other && reported.report_seq <= report.base_report_seq())) {
     answer.wants_whole_report = report.base_report_seq() != 0;
     return absl::OkStatus();
   }

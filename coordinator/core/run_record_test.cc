@@ -319,7 +319,9 @@ TEST_F(RunRecordTest, EachNumberedPieceOfUnpushedWorkCountsOnce) {
   EXPECT_EQ(tell({make(1, 1, 8, /*island_epoch=*/2)}), 7) << "not yet begun";
   ASSERT_TRUE(run_->Join("i0").ok());
   EXPECT_EQ(tell({make(3, 0, 4), make(1, 1, 8, /*island_epoch=*/2)}), 15);
-  ASSERT_TRUE(run_->RestoreRun("round-1").ok());
+  run_->Settle();
+  const auto restored = run_->RestoreRun("round-1");
+  ASSERT_TRUE(restored.ok()) << restored.status();
   EXPECT_EQ(tell({make(2, 1, 16, 2), make(3, 1, 32, 2)}), 63)
       << "both of the ended epoch";
   EXPECT_EQ(tell({make(2, 1, 16, 2), make(3, 1, 32, 2)}), 63);

@@ -46,6 +46,9 @@ class Maker:
     def write_listing(self, artifact, own, libraries, contents):
         """Writes the SBOM of the file `artifact`."""
         used = {package.name: package for _, package in libraries.values()}
+        if any(p.endswith("/atoll-coordinator") for p in contents):
+            used.update((name, debian.installed(name))
+                        for name in programs.LINKED_IN)
         listing = sbom.document(
             artifact, self.arguments.revision,
             sbom.time_text(self.arguments.epoch), debian.architecture(),

@@ -155,9 +155,12 @@ TEST_F(IndexUpdatesTest, AReportOfChangesIsTakenOnlyUponTheReportThatItChanges) 
   EXPECT_TRUE(step(other_epoch, newest + 1));
   EXPECT_EQ(observed().shards[0].contribution_count, 1);
   EXPECT_EQ(observed().index.Seen(0).size(), 1u);
-  // A repeat of what was taken needs no whole report.
-  EXPECT_FALSE(step(Changes(newest, info), newest));
+  // It cannot change itself.
+  EXPECT_TRUE(step(Changes(newest, info), newest));
   EXPECT_EQ(observed().index.Seen(0).size(), 1u);
+  EXPECT_FALSE(step(Changes(newest, info), newest + 1));
+  EXPECT_EQ(observed().shards[0].contribution_count, 2);
+  // A repeat of what was taken needs no whole report.
   EXPECT_FALSE(step(Changes(newest, info), newest + 1));
   EXPECT_EQ(observed().shards[0].contribution_count, 2);
   EXPECT_EQ(observed().index.Seen(0).size(), 2u);

@@ -372,7 +372,8 @@ TEST_F(RecallsTest, TheSeriesCountShardsThatHaveStoppedOrAreHindered) {
   run_->SetFault(0, "");
   EXPECT_EQ(sample(), std::make_pair(0.0, 1.0));
   std::map<std::string, v1::MetricSeries> all;
-  for (const auto& one : BuildMetrics(run_->machine(), series).series()) {
+  const v1::GetMetricsResponse metrics = BuildMetrics(run_->machine(), series);
+  for (const auto& one : metrics.series()) {
     all[one.name()] = one;
   }
   EXPECT_EQ(all["shards/hindered_count"].points_size(), 4);

@@ -1,6 +1,7 @@
 #include "worker/engine/cuda_check/device_checks.h"
 
 #include <algorithm>
+#include <random>
 #include <string>
 #include <vector>
 

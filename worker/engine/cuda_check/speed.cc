@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
