@@ -713,7 +713,8 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
     return absl::OkStatus();  // A repeat.
   }
   if (report.run_epoch() != state_.run_epoch() || !CanTake(shard, report) ||
-      (!is_other && reported.report_seq <= report.base_report_seq())) {
+      (report.base_report_seq() != 0 &&
+       reported.report_seq <= report.base_report_seq())) {
     answer.wants_whole_report = report.base_report_seq() != 0;
     return absl::OkStatus();
   }
