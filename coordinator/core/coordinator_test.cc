@@ -656,7 +656,8 @@ TEST(ServerReportsTest, TheAnswerNamesRunsThatNeedWholeReports) {
   EXPECT_EQ(report_now(), 0) << "a repeat";
   EXPECT_EQ(life.Machine().observed().shards[0].report.blocked_reason(),
             "again");
-  // What it has sent before it registers again may be lost.
+  // A server that registers again may have lost an answer: its next report must
+  // be whole.
   ASSERT_TRUE(life.Register(Life::Server(0)).ok());
   report.set_base_report_seq(12);
   request.set_report_seq(13);

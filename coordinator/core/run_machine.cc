@@ -658,7 +658,7 @@ void RunMachine::EmitUnpushed(int32_t slot,
   Member counted = state_.members()[slot];
   for (const v1::UnpushedWork& work : request.unpushed()) {
     if (!state_.IsUncounted(counted, work)) continue;
-    counted.newest_unpushed[{work.fragment(), work.seq() > 0}] = work;
+    counted.KeepUnpushed(work);
     *body.add_work() = work;
   }
   if (body.work().empty()) return;
@@ -712,9 +712,8 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
       report.base_report_seq() == shard.report.base_report_seq()) {
     return absl::OkStatus();  // A repeat.
   }
-  if (report.run_epoch() != state_.run_epoch() || !CanTake(shard, report) ||
-      (report.base_report_seq() != 0 &&
-       reported.report_seq <= report.base_report_seq())) {
+  if (report.run_epoch() != state_.run_epoch() ||
+      !CanTake(shard, reported.report_seq, report)) {
     answer.wants_whole_report = report.base_report_seq() != 0;
     return absl::OkStatus();
   }

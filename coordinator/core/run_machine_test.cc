@@ -1252,7 +1252,7 @@ TEST_F(RunMachineTest, AnIslandThatAlternatesItsSamplesChangesNoPlanOfOthers) {
                 SizeIs(i < 2 ? 1 : 0))
         << i;
   }
-  // What it tells in the end counts.
+  // Once the bound allows a change again, the newest digest is taken.
   run_->Pass(absl::Seconds(10));
   EXPECT_THAT(report("i0", kOtherBase), ElementsAre(0));
   EXPECT_EQ(WarnOfIsland(run_->state(), run_->machine().observed(), 0), "");

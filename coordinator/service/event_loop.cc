@@ -397,7 +397,7 @@ void EventLoop::RunBatch(CallQueue<Event>& queued) {
       same.push_back(std::move(event));
       return false;
     }
-    if (event.origin.is_gone && event.origin.is_gone()) {
+    if (event.origin.gone()) {
       abandoned.push_back(std::move(event));
       return true;
     }
@@ -451,7 +451,7 @@ void EventLoop::ServeReads() {
   auto reads = std::make_shared<std::vector<Event>>();
   for (Event& event : asked) {
     const absl::Status status =
-        event.origin.is_gone && event.origin.is_gone()
+        event.origin.gone()
             ? absl::CancelledError("the caller is gone")
             : event.check(*coordinator_);
     if (status.ok()) {
@@ -469,9 +469,11 @@ void EventLoop::ServeReads() {
   next_read_ = end + std::min(kReadRest * (end - begin), kReadRestMax);
   reads_.RunOwn([this, reads, make = std::move(make)] {
     const std::shared_ptr<const void> view = make();
-    for (Event& event : *reads) event.answer_view(view);
     std::vector<CallOrigin> origins;
-    for (Event& event : *reads) origins.push_back(std::move(event.origin));
+    for (Event& event : *reads) {
+      event.answer_view(view);
+      origins.push_back(std::move(event.origin));
+    }
     MutexLock lock(&mutex_);
     answered_.push_back(std::move(origins));
   });

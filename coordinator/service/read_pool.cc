@@ -94,9 +94,8 @@ void ReadPool::Work() {
       read = std::move(from.front());
       from.pop_front();
     }
-    const bool is_gone = read.origin.is_gone && read.origin.is_gone();
-    read.run(is_gone ? absl::CancelledError("the caller is gone")
-                     : absl::OkStatus(),
+    read.run(read.origin.gone() ? absl::CancelledError("the caller is gone")
+                                : absl::OkStatus(),
              std::move(read.held));
   }
 }

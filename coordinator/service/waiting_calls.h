@@ -35,6 +35,7 @@ struct CallOrigin {
   // True once its caller no longer waits for the answer. Empty: never. Called
   // on any thread, before the call is answered.
   std::function<bool()> is_gone;
+  bool gone() const { return is_gone && is_gone(); }
   bool is_member = false;  // The certificate is an island's or a reader's.
   CallRank rank = CallRank::kOperator;  // Also of our own events.
 };

@@ -38,9 +38,6 @@ v1::OpenRound SharedOpenRound(const v1::OpenRound& open) {
   return shared;
 }
 
-int32_t SlotOf(const v1::SlotPlan& plan) { return plan.slot(); }
-int32_t SlotOf(const v1::SealedContribution& one) { return one.key().slot(); }
-
 // Tells the island of `slot` its turn among `evaluators`.
 void AddEvaluator(const std::vector<int32_t>& evaluators, int32_t slot,
                   v1::OpenRound& told) {
@@ -56,12 +53,10 @@ void AddEvaluator(const std::vector<int32_t>& evaluators, int32_t slot,
 void AddSlot(const v1::OpenRound& open, int32_t slot, v1::OpenRound& told) {
   told.clear_slots();
   told.clear_slot_index();
-  const auto at = std::lower_bound(
-      open.slots().begin(), open.slots().end(), slot,
-      [](const v1::SlotPlan& plan, int32_t s) { return plan.slot() < s; });
-  if (at == open.slots().end() || at->slot() != slot) return;
-  *told.add_slots() = *at;
-  told.set_slot_index(static_cast<int32_t>(at - open.slots().begin()));
+  const int index = FindSlotPlan(open, slot);
+  if (index < 0) return;
+  *told.add_slots() = open.slots(index);
+  told.set_slot_index(index);
 }
 
 // Keeps the reasons of the newest outcomes, up to the limit.
@@ -240,19 +235,16 @@ std::vector<v1::OpenRound> ListSealedRounds(const RunState& state) {
 }
 
 bool IsSealOfOthers(const RunState& state, int32_t fragment, int32_t slot) {
-  const auto find = [slot](const auto& all) {
-    const auto at = std::lower_bound(
-        all.begin(), all.end(), slot,
-        [](const auto& one, int32_t s) { return SlotOf(one) < s; });
-    return at != all.end() && SlotOf(*at) == slot ? &*at : nullptr;
-  };
   const FragmentState& at = state.fragments()[fragment];
-  const auto* const sealed = find(at.sealed.seal().contributions());
+  const auto& all = at.sealed.seal().contributions();
+  const auto sealed = std::lower_bound(
+      all.begin(), all.end(), slot,
+      [](const auto& one, int32_t s) { return one.key().slot() < s; });
   // An island that joined anew does not know of an earlier one's contribution.
-  if (sealed != nullptr) {
+  if (sealed != all.end() && sealed->key().slot() == slot) {
     return sealed->key().seq() >= state.members()[slot].record.next_seq();
   }
-  return find(at.open.slots()) == nullptr;
+  return FindSlotPlan(at.open, slot) < 0;
 }
 
 void AddIsland(const RunState& state, const Observations& observed,

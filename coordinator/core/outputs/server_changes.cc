@@ -60,7 +60,6 @@ std::optional<Plan> ServerRunChanges::Next(const RunState& state,
                                            const AddNames& add_names) {
   if (given_.run_uid() != state.run_uid() || given_.run_id().empty() ||
       given_.run_epoch() != state.run_epoch() || given_.shard() != shard) {
-    given_.Clear();  // Seals of another epoch would be taken for given.
     Plan whole = BuildServerRunPlan(state, observed, shard);
     Keep(whole);
     encoded_.clear();
@@ -78,7 +77,7 @@ std::optional<Plan> ServerRunChanges::Next(const RunState& state,
                   [](const v1::Commit& commit) {
                     return !commit.outcomes().empty();
                   });
-  Plan before = std::exchange(given_, Plan());
+  const Plan before = std::move(given_);
   Keep(plan);
   has_contents |= !Omit(Plan::kPinsFieldNumber, before.pins(),
                         *plan.mutable_pins(), plan);
@@ -110,6 +109,7 @@ std::optional<Plan> ServerRunChanges::Next(const RunState& state,
 }
 
 void ServerRunChanges::Keep(const Plan& plan) {
+  given_.Clear();
   given_.set_run_id(plan.run_id());
   given_.set_run_uid(plan.run_uid());
   given_.set_run_epoch(plan.run_epoch());

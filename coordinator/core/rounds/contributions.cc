@@ -169,7 +169,9 @@ std::optional<SeenContribution> JudgeContribution(
       if (seen.info == nullptr) {
         seen.info = part.info;
         seen.anchor_version = part.info->anchor_version();
-        if (seen.refusal.empty()) seen.refusal = FindInfoFault(state, *part.info);
+        if (seen.refusal.empty()) {
+          seen.refusal = FindInfoFault(state, *part.info);
+        }
       }
       if (part.has_other_info || !IsSameInfo(*seen.info, *part.info)) {
         seen.refusal = "shards received different headers for its key";

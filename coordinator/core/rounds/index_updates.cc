@@ -451,9 +451,11 @@ void JudgeAgain(const RunState& state, const ContributionPlace& place,
   }
 }
 
-bool CanTake(const ObservedShard& shard, const v1::ShardReport& report) {
+bool CanTake(const ObservedShard& shard, int64_t report_seq,
+             const v1::ShardReport& report) {
   return report.base_report_seq() == 0 ||
          (report.base_report_seq() == shard.report_seq &&
+          report_seq > shard.report_seq &&
           shard.changes_bytes <= kChangesBytesMax);
 }
 

@@ -24,10 +24,10 @@ struct ReportDifference {
   bool refusals = false;       // It refuses others.
 };
 
-// True unless `report` is one of changes and the shard's newest report is not the
-// one that it changes, or if all reports of changes together would take too much
-// memory.
-bool CanTake(const ObservedShard& shard, const v1::ShardReport& report);
+// True if `report` is whole, or if it comes after the shard's newest report,
+// changes that one, and reports of changes together take little enough memory.
+bool CanTake(const ObservedShard& shard, int64_t report_seq,
+             const v1::ShardReport& report);
 
 // `report` is the newest one of `shard` and has this report_seq. Moves from it.
 // Requires: it is of the run's epoch; CanTake.

@@ -36,11 +36,9 @@ double FindVersion0Norm(const RunState& state, int32_t fragment) {
 int64_t CountBoundedSteps(const RunState& state, int32_t fragment, int32_t slot,
                           int64_t claimed_step_count) {
   int64_t most = state.spec().schedule().inner_step_count();
-  const auto& plans = state.fragments()[fragment].open.slots();
-  const auto plan = std::lower_bound(
-      plans.begin(), plans.end(), slot,
-      [](const v1::SlotPlan& one, int32_t s) { return one.slot() < s; });
-  if (plan != plans.end() && plan->slot() == slot) most = plan->step_count();
+  const v1::OpenRound& open = state.fragments()[fragment].open;
+  const int plan = FindSlotPlan(open, slot);
+  if (plan >= 0) most = open.slots(plan).step_count();
   most = MostSteps(state, slot, most);
   return std::clamp<int64_t>(claimed_step_count, 1, std::max<int64_t>(1, most));
 }

@@ -2,9 +2,9 @@
 // same bytes again. If an owner is away or takes too long, the round is aborted
 // and continues without its contribution.
 //
-// Reports, whole or of changes, give the shard's whole state, so a missing key is
-// a loss. Expected are the keys that a SEAL names, because every shard had them, and the keys that
-// this shard has reported before.
+// Reports, whole or of changes, give the shard's whole state, so a missing key
+// is a loss. Expected are the keys that a SEAL names, because every shard had
+// them, and the keys that this shard has reported before.
 //
 // Pure. Thread-compatible.
 

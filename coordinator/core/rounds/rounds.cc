@@ -61,14 +61,6 @@ RoundProgress ComputeProgress(const RunState& state,
   return progress;
 }
 
-// Null: the round asks nothing of `slot`.
-const v1::SlotPlan* FindPlan(const v1::OpenRound& open, int32_t slot) {
-  const auto plan = std::lower_bound(
-      open.slots().begin(), open.slots().end(), slot,
-      [](const v1::SlotPlan& one, int32_t s) { return one.slot() < s; });
-  return plan == open.slots().end() || plan->slot() != slot ? nullptr : &*plan;
-}
-
 // Returns the first shard of `fragment` that has not reported since its server
 // or the coordinator started; -1 if all have.
 int32_t UnreportedShard(const RunState& state, const Observations& observed,
@@ -171,9 +163,8 @@ storage::v1::Record MakeSeal(
     slots.push_back(seen->key.slot());
     // Async: the contribution of an absent island has no plan.
     planned.push_back(state.spec().schedule().inner_step_count());
-    if (const v1::SlotPlan* const plan = FindPlan(open, seen->key.slot())) {
-      planned.back() = plan->step_count();
-    }
+    const int plan = FindSlotPlan(open, seen->key.slot());
+    if (plan >= 0) planned.back() = open.slots(plan).step_count();
     claimed.push_back(std::min(seen->info->step_count(),
                                MostSteps(state, slots.back(), planned.back())));
   }

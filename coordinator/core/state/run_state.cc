@@ -56,6 +56,15 @@ void PushBounded(std::deque<T>& queue, T value, size_t size_max) {
 
 }  // namespace
 
+int FindSlotPlan(const v1::OpenRound& open, int32_t slot) {
+  const auto plan = std::lower_bound(
+      open.slots().begin(), open.slots().end(), slot,
+      [](const v1::SlotPlan& one, int32_t s) { return one.slot() < s; });
+  return plan == open.slots().end() || plan->slot() != slot
+             ? -1
+             : static_cast<int>(plan - open.slots().begin());
+}
+
 void PushPoint(std::deque<v1::MetricPoint>& points, absl::Time time,
                int64_t commit_seq, double value) {
   v1::MetricPoint point;
@@ -769,7 +778,7 @@ absl::Status RunState::ApplyUnpushed(const storage::v1::WorkUnpushed& body) {
         Sum(totals.unpushed_step_count(), work.step_count()));
     totals.set_unpushed_token_count(
         Sum(totals.unpushed_token_count(), work.token_count()));
-    member.newest_unpushed[{work.fragment(), work.seq() > 0}] = work;
+    member.KeepUnpushed(work);
   }
   return absl::OkStatus();
 }

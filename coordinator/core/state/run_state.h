@@ -56,6 +56,9 @@ struct Member {
   // The newest work without a push that is in `totals`, by fragment and whether
   // a contribution was made of it.
   std::map<std::pair<int32_t, bool>, v1::UnpushedWork> newest_unpushed;
+  void KeepUnpushed(const v1::UnpushedWork& work) {
+    newest_unpushed[{work.fragment(), work.seq() > 0}] = work;
+  }
 
   // Leases a data shard and may push.
   bool present() const {
@@ -114,6 +117,10 @@ struct Decision {
 // Appends a point to a series and drops the oldest beyond kMetricPointsMax.
 void PushPoint(std::deque<v1::MetricPoint>& points, absl::Time time,
                int64_t commit_seq, double value);
+
+// Returns the index in open.slots() of the plan of `slot`; -1: the round asks
+// nothing of it.
+int FindSlotPlan(const v1::OpenRound& open, int32_t slot);
 
 class RunState {
  public:

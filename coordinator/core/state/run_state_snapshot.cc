@@ -208,7 +208,7 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
     added.set_time = FromProto(member.set_time());
     added.totals = member.totals();
     for (const v1::UnpushedWork& work : member.newest_unpushed()) {
-      added.newest_unpushed[{work.fragment(), work.seq() > 0}] = work;
+      added.KeepUnpushed(work);
     }
     if (member.refused_count() == 0) continue;
     added.refused_count = member.refused_count();

@@ -1,4 +1,5 @@
-// What a coordinator knows of a shard's contributions by its reports. For tests.
+// Applies a shard's reports as a coordinator does, for tests: it keeps the
+// contributions that the shard has reported and not taken back.
 // Thread-compatible.
 
 #pragma once
