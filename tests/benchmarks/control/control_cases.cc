@@ -28,29 +28,28 @@ absl::StatusOr<Row> RunLost(const CaseOptions& options) {
   const LoadOptions size = MakeOptions(options, {1000, 24});
   ControlLoad load(size);
   RETURN_IF_ERROR(load.Start());
-  const int64_t version = load.server(0).FindVersion(load.run_id(0));
-  load.islands().SetPlanHandler([&](int island, const v1::IslandPlan& plan) {
-    for (const v1::ContributionKey& key : plan.needs_repush()) {
-      v1::OpenRound round;
-      round.set_fragment(key.fragment());
-      round.set_version(version);
-      const v1::ContributionInfo info =
-          load.islands().MakeContribution(island, round);
-      if (info.key().seq() != key.seq()) continue;
-      for (int i = 0; i < size.server_count; ++i) {
-        load.server(i).Store(plan.run_id(), info);
-      }
-    }
+  std::vector<v1::ContributionInfo> lost;
+  load.islands().SetPlanHandler([&](int /*island*/,
+                                    const v1::IslandPlan& plan) {
+    ShardServer& server = load.server(0);
+    if (plan.shards(0).incarnation() != server.incarnation()) return;
+    // An island pushes again to a shard that has begun anew.
+    std::erase_if(lost, [&](const v1::ContributionInfo& info) {
+      if (info.key().slot() != plan.slot()) return false;
+      server.Store(plan.run_id(), info);
+      return true;
+    });
   });
   load.BeginRounds(1, options.pace);
   // Three quarters of the islands have pushed by then.
   load.loop().RunUntil(absl::Now() + 0.75 * options.pace);
   load.BeginMeasuring();
   const absl::Time begin = absl::Now();
-  const int lost = load.server(0).RestartWithout(kLostPart);
+  lost = load.server(0).RestartWithout(kLostPart);
+  const auto lost_count = static_cast<int64_t>(lost.size());
   RETURN_IF_ERROR(load.FinishRounds());
   Row row = BeginRow("lost", size);
-  row.Add("lost", lost)
+  row.Add("lost", lost_count)
       .Add("seconds", absl::ToDoubleSeconds(absl::Now() - begin))
       .Add("report_ms_max", load.server(0).counts().report_ms_max);
   AddMeasures(load.Measure(), "", row);

@@ -125,6 +125,7 @@ void ShardServer::TakeRunPlan(const v1::ServerRunPlan& plan) {
     for (const auto& outcome : commit.outcomes()) drop(outcome.key());
   }
   for (const auto& outcome : plan.dropped()) drop(outcome.key());
+  shard.awaited.clear();
   std::set<Round> sealed_rounds;
   for (const v1::Seal& seal : plan.seals()) {
     if (seal.version() < shard.versions[seal.fragment()]) continue;
@@ -133,13 +134,17 @@ void ShardServer::TakeRunPlan(const v1::ServerRunPlan& plan) {
     if (shard.prepared.contains(round) || shard.merging.contains(round)) {
       continue;
     }
-    const bool is_whole = std::all_of(
-        seal.contributions().begin(), seal.contributions().end(),
-        [&](const v1::SealedContribution& sealed) {
-          return shard.stored.contains(
-              {seal.fragment(), sealed.key().slot(), sealed.key().seq()});
-        });
-    if (is_whole) shard.merging.insert(round);
+    std::set<Key> lacks;
+    for (const v1::SealedContribution& sealed : seal.contributions()) {
+      const Key place = {seal.fragment(), sealed.key().slot(),
+                         sealed.key().seq()};
+      if (!shard.stored.contains(place)) lacks.insert(place);
+    }
+    if (lacks.empty()) {
+      shard.merging.insert(round);
+    } else {
+      shard.awaited.emplace(round, std::move(lacks));
+    }
   }
   const auto has_ended = [&](const Round& round) {
     return !sealed_rounds.contains(round);
@@ -192,19 +197,26 @@ void ShardServer::Store(const std::string& run_id,
   while (!shard.stored.contains(shard.arrivals.front())) {
     shard.arrivals.pop_front();
   }
+  for (auto& [round, lacks] : shard.awaited) {
+    if (lacks.erase(place) > 0 && lacks.empty()) shard.merging.insert(round);
+  }
+  std::erase_if(shard.awaited,
+                [](const auto& round) { return round.second.empty(); });
+  Work(run_id);
   SetChanged();
 }
 
-int ShardServer::RestartWithout(double part) {
-  int lost = 0;
+std::vector<v1::ContributionInfo> ShardServer::RestartWithout(double part) {
+  std::vector<v1::ContributionInfo> lost;
   for (auto& [run_id, shard] : shards_) {
     const auto count = static_cast<int>(
         part * static_cast<double>(shard.stored.size()));
     for (int left = count; left > 0 && !shard.arrivals.empty();) {
-      const auto erased = shard.stored.erase(shard.arrivals.back());
+      const auto erased = shard.stored.extract(shard.arrivals.back());
       shard.arrivals.pop_back();
-      left -= static_cast<int>(erased);
-      lost += static_cast<int>(erased);
+      if (erased.empty()) continue;
+      --left;
+      lost.push_back(erased.mapped());
     }
     shard.prepared.clear();
     shard.merging.clear();

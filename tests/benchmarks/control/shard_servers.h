@@ -52,8 +52,9 @@ class ShardServer {
   // Takes a whole contribution. Ignores one that was decided.
   void Store(const std::string& run_id, const v1::ContributionInfo& info);
   // Restarts without the newest `part` of the contributions that it holds.
-  // Returns how many it has lost.
-  int RestartWithout(double part);
+  // Returns what it has lost.
+  std::vector<v1::ContributionInfo> RestartWithout(double part);
+  int64_t incarnation() const { return incarnation_; }
 
   // Called for every round that a plan opens, once.
   void SetOpenHandler(std::function<void(const std::string& run_id,
@@ -90,6 +91,8 @@ class ShardServer {
     int64_t base_report_seq = 0;
     std::set<Key> changed;
     std::deque<Key> arrivals;  // Of `stored`, and decided ones.
+    // Sealed rounds, and what they still lack here.
+    std::map<Round, std::set<Key>> awaited;
     std::set<Round> merging;
     std::set<Round> prepared;
     std::set<Round> opened;
