@@ -1,5 +1,8 @@
 #include "base/rpc/call_guard.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -18,6 +21,8 @@ using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::ServerRpcInfo;
 
 constexpr absl::Duration kLookInterval = absl::Seconds(1);
+// Of the thread that examines certificates.
+constexpr int kNiceness = 10;
 
 }  // namespace
 
@@ -130,6 +135,7 @@ CallGuard::CallGuard(std::shared_ptr<net::BoundedListener> listener,
                      std::shared_ptr<CallerCheck> check)
     : listener_(std::move(listener)), check_(std::move(check)) {
   looks_ = std::thread([this] { Look(); });
+  if (check_ != nullptr) examiner_ = std::thread([this] { Examine(); });
 }
 
 CallGuard::~CallGuard() {
@@ -138,7 +144,9 @@ CallGuard::~CallGuard() {
     is_ending_ = true;
   }
   ending_.SignalAll();
+  examines_.SignalAll();
   looks_.join();
+  if (examiner_.joinable()) examiner_.join();
 }
 
 absl::StatusOr<std::unique_ptr<grpc::Service>> CallGuard::Guard(
@@ -148,6 +156,10 @@ absl::StatusOr<std::unique_ptr<grpc::Service>> CallGuard::Guard(
       GuardedService::Make(service, [this](const grpc::ServerContextBase& call,
                                            absl::string_view method) {
         return Check(call, method);
+      },
+      [this](const grpc::ServerContextBase& call,
+             std::function<void()> later) {
+        return Prepare(call, std::move(later));
       }));
   for (const std::string& method : MethodNames(service)) {
     guarded_.insert(method);
@@ -296,6 +308,46 @@ void CallGuard::ShutThoseThatNoLongerCount() {
     if (status.ok()) continue;
     LOG(INFO) << "connections with open calls are shut: " << status.message();
     listener_->Shut(key);
+  }
+}
+
+bool CallGuard::Prepare(const grpc::ServerContextBase& call,
+                        std::function<void()> later) {
+  if (check_ == nullptr) return false;
+  UnknownCall unknown;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = calls_.find(&call);
+    if (found == calls_.end() || found->second.peer == nullptr ||
+        found->second.is_excess) {
+      return false;
+    }
+    unknown = {found->second.key, found->second.peer, std::move(later)};
+  }
+  if (check_->Knows(unknown.key)) return false;
+  {
+    MutexLock lock(&mutex_);
+    if (unknown_.size() >= kUnknownMax) return false;
+    unknown_.push_back(std::move(unknown));
+  }
+  examines_.SignalAll();
+  return true;
+}
+
+void CallGuard::Examine() {
+  setpriority(PRIO_PROCESS, gettid(), kNiceness);
+  for (;;) {
+    UnknownCall call;
+    {
+      MutexLock lock(&mutex_);
+      while (unknown_.empty() && !is_ending_) examines_.Wait(&mutex_);
+      if (unknown_.empty()) return;
+      call = std::move(unknown_.front());
+      unknown_.pop_front();
+    }
+    // Remembered for the call's own check, which also refuses it.
+    check_->CheckCertificate(*call.peer, call.key).IgnoreError();
+    call.run();
   }
 }
 

@@ -13,6 +13,9 @@
 // While many calls wait for a thread, the listener is paused: a peer that dials
 // again for each connection that is shut would only add to them.
 //
+// Certificates that it has not seen are examined on a thread of their own, at a
+// lower priority, so that calls of others do not wait for that.
+//
 // Looks once a second whether the TLS files have changed. Then connections with
 // an open call of a certificate that no longer counts are shut.
 //
@@ -20,6 +23,8 @@
 
 #pragma once
 
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -108,6 +113,13 @@ class CallGuard {
   void EndLongPause();
   void ShutThoseThatNoLongerCount();
 
+  // Runs `later` once the certificate of the call was examined. False: that is
+  // not needed, or too many wait; `later` is not run.
+  bool Prepare(const grpc::ServerContextBase& call,
+               std::function<void()> later);
+  // The thread that examines certificates.
+  void Examine();
+
   // OK if the call may be answered. `method` is as its service names it.
   absl::Status Check(const grpc::ServerContextBase& call,
                      absl::string_view method) const;
@@ -130,6 +142,17 @@ class CallGuard {
   CondVar ending_;
   Mutex tell_mutex_;  // Before mutex_. So the listener hears the newest last.
   std::thread looks_;
+
+  // Calls whose certificate waits for the thread.
+  static constexpr size_t kUnknownMax = 4096;
+  struct UnknownCall {
+    std::string key;
+    std::shared_ptr<const grpc::AuthContext> peer;
+    std::function<void()> run;
+  };
+  std::deque<UnknownCall> unknown_ ABSL_GUARDED_BY(mutex_);
+  CondVar examines_;
+  std::thread examiner_;
 };
 
 }  // namespace atl::rpc

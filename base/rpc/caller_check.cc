@@ -17,7 +17,7 @@
 namespace atl::rpc {
 namespace {
 
-// Certificates whose answer is remembered. To parse one takes up to 1 ms.
+// Certificates whose answer is remembered. To examine one takes up to 1 ms.
 constexpr size_t kRememberedMax = 65536;
 
 std::vector<std::string> AllValues(const grpc::AuthContext& peer,
@@ -33,36 +33,6 @@ std::vector<std::string> AllValues(const grpc::AuthContext& peer,
 std::string OnlyValue(const grpc::AuthContext& peer, const char* name) {
   const std::vector<std::string> values = AllValues(peer, name);
   return values.size() == 1 ? values.front() : "";
-}
-
-// A certificate that a CA of --tls-ca signed may name any role. One of the
-// island CA counts only if it is an enrolled one. gRPC has checked that it is
-// below one of the two, by any chain that the peer sent. That is too little:
-// an upper CA in --tls-ca would stand for all CAs below it.
-absl::Status CheckIssuer(const std::string& pem, const TlsMaterial& trusted,
-                         const Caller& caller,
-                         const std::vector<std::string>& uris) {
-  ASSIGN_OR_RETURN(const RunScope scope,
-                   ParseRunScope(uris, caller.role, caller.id));
-  // Alone: then only its direct issuer can be found.
-  std::vector<Certificate> chain;
-  chain.push_back(ReadFirstCertificate(pem));
-  // Whether a certificate has expired is checked at each call.
-  const auto is_signed_by = [&chain](const std::string& ca_pem) {
-    return VerifyChain(chain, ca_pem, X509_PURPOSE_SSL_CLIENT, std::nullopt)
-        .ok();
-  };
-  if (is_signed_by(trusted.ca_pem)) return absl::OkStatus();
-  const bool is_role =
-      caller.role == Role::kIsland || caller.role == Role::kReader;
-  if (is_role && scope.enrolled() && is_signed_by(trusted.island_ca_pem)) {
-    return absl::OkStatus();
-  }
-  return absl::UnauthenticatedError(absl::StrCat(
-      "no CA in the listener's --tls-ca is the direct issuer of the "
-      "certificate of ",
-      RoleName(caller.role), " ", caller.id,
-      ", and the island CA may sign only islands and readers of one run"));
 }
 
 // Says what of the files an operator may not have meant.
@@ -99,12 +69,13 @@ absl::StatusOr<std::shared_ptr<CallerCheck>> CallerCheck::Open(
 std::shared_ptr<const TlsMaterial> CallerCheck::Refresh() {
   std::shared_ptr<const TlsMaterial> material = source_->Get();
   MutexLock lock(&mutex_);
-  if (material == trusted_) return material;
+  if (trusted_ != nullptr && material == trusted_->material) return material;
   // TlsSource has read the list once.
-  revoked_ = std::make_shared<const RevocationList>(
-      RevocationList::Read(material->crl_pem, material->ca_pem)
-          .value_or(RevocationList()));
-  trusted_ = material;
+  trusted_ = std::make_shared<const Trusted>(
+      Trusted{material, TrustAnchors(material->ca_pem),
+              TrustAnchors(material->island_ca_pem),
+              RevocationList::Read(material->crl_pem, material->ca_pem)
+                  .value_or(RevocationList())});
   checked_.clear();
   return material;
 }
@@ -114,6 +85,11 @@ std::string CallerCheck::KeyOf(const grpc::AuthContext& peer) {
   if (!peer.IsPeerAuthenticated() || pem.empty()) return "";
   const codec::Sha256Digest digest = codec::ComputeSha256(pem);
   return std::string(digest.begin(), digest.end());
+}
+
+bool CallerCheck::Knows(const std::string& key) {
+  MutexLock lock(&mutex_);
+  return key.empty() || checked_.contains(key);
 }
 
 absl::Status CallerCheck::CheckCertificate(const grpc::AuthContext& peer,
@@ -141,6 +117,56 @@ absl::StatusOr<Caller> CallerCheck::FindCaller(const grpc::AuthContext& peer,
   return caller;
 }
 
+absl::Status CallerCheck::CheckIssuer(
+    const std::vector<Certificate>& certificate, const Trusted& trusted,
+    const Caller& caller, const std::vector<std::string>& uris) {
+  ASSIGN_OR_RETURN(const RunScope scope,
+                   ParseRunScope(uris, caller.role, caller.id));
+  // It stands alone: so only its direct issuer can be found. Whether it has
+  // expired is checked at each call.
+  const auto is_signed_by = [&](const TrustAnchors& authorities) {
+    return authorities
+        .Verify(certificate, X509_PURPOSE_SSL_CLIENT, std::nullopt)
+        .ok();
+  };
+  if (is_signed_by(trusted.authorities)) return absl::OkStatus();
+  const bool is_role =
+      caller.role == Role::kIsland || caller.role == Role::kReader;
+  if (is_role && scope.enrolled() && is_signed_by(trusted.island_authorities)) {
+    return absl::OkStatus();
+  }
+  return absl::UnauthenticatedError(absl::StrCat(
+      "no CA in the listener's --tls-ca is the direct issuer of the "
+      "certificate of ",
+      RoleName(caller.role), " ", caller.id,
+      ", and the island CA may sign only islands and readers of one run"));
+}
+
+CallerCheck::Checked CallerCheck::Examine(
+    const std::string& pem, const Trusted& trusted, const Caller& caller,
+    const std::vector<std::string>& uris) {
+  std::vector<Certificate> certificate;
+  certificate.push_back(ReadFirstCertificate(pem));
+  X509* const read = certificate.front().get();
+  if (read == nullptr || CommonNameOf(*read).empty()) {
+    return {absl::UnauthenticatedError(
+                "the certificate must have exactly one common name, "
+                "\"atoll:ROLE:ID\""),
+            absl::InfiniteFuture()};
+  }
+  Checked checked{CheckKeyUse(*read, KeyUse::kClient),
+                  ToTime(X509_get0_notAfter(read))};
+  if (checked.status.ok()) {
+    checked.status = CheckIssuer(certificate, trusted, caller, uris);
+  }
+  if (checked.status.ok()) {
+    checked.status =
+        Annotate(trusted.revoked.Check(pem),
+                 absl::StrCat(RoleName(caller.role), " ", caller.id));
+  }
+  return checked;
+}
+
 // The expiry is checked here because a connection outlives it, and because
 // OpenSSL does not check it when a session is resumed. gRPC shows the first of
 // several common names.
@@ -148,31 +174,14 @@ absl::Status CallerCheck::CheckPem(const std::string& pem,
                                    const std::string& key,
                                    const Caller& caller,
                                    const std::vector<std::string>& uris) {
-  std::shared_ptr<const TlsMaterial> trusted;
-  std::shared_ptr<const RevocationList> revoked;
+  std::shared_ptr<const Trusted> trusted;
   {
     MutexLock lock(&mutex_);
     trusted = trusted_;
-    revoked = revoked_;
     const auto found = checked_.find(key);
     if (found != checked_.end()) return At(found->second, absl::Now());
   }
-  const Certificate certificate = ReadFirstCertificate(pem);
-  if (certificate == nullptr || CommonNameOf(*certificate).empty()) {
-    return absl::UnauthenticatedError(
-        "the certificate must have exactly one common name, "
-        "\"atoll:ROLE:ID\"");
-  }
-  Checked checked{CheckKeyUse(pem, KeyUse::kClient),
-                  ToTime(X509_get0_notAfter(certificate.get()))};
-  if (checked.status.ok()) {
-    checked.status = CheckIssuer(pem, *trusted, caller, uris);
-  }
-  if (checked.status.ok()) {
-    checked.status =
-        Annotate(revoked->Check(pem),
-                 absl::StrCat(RoleName(caller.role), " ", caller.id));
-  }
+  Checked checked = Examine(pem, *trusted, caller, uris);
   const absl::Status status = At(checked, absl::Now());
   MutexLock lock(&mutex_);
   if (trusted != trusted_) return status;

@@ -31,6 +31,7 @@
 #include "base/rpc/certificates/revocation_list.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/tls_source.h"
+#include "base/rpc/certificates/x509.h"
 #include "base/sync/mutex.h"
 #include "grpcpp/security/auth_context.h"
 
@@ -48,6 +49,10 @@ class CallerCheck {
   // The SHA-256 of the peer's certificate, as its PEM text; empty: it has shown
   // none.
   static std::string KeyOf(const grpc::AuthContext& peer);
+
+  // True if the next two answer at once. They take up to 1 ms for a certificate
+  // that they see for the first time.
+  bool Knows(const std::string& key);
 
   // OK if the peer's certificate counts, whatever it calls. `key`: KeyOf(peer).
   // UNAUTHENTICATED: it does not; the message says why.
@@ -67,12 +72,30 @@ class CallerCheck {
     absl::Time end;
   };
 
+  // The TLS files and what was read of them: reading takes longer than a check.
+  struct Trusted {
+    std::shared_ptr<const TlsMaterial> material;
+    TrustAnchors authorities;
+    TrustAnchors island_authorities;
+    RevocationList revoked;
+  };
+
   explicit CallerCheck(std::unique_ptr<TlsSource> source)
       : source_(std::move(source)) {}
 
   static absl::Status At(const Checked& checked, absl::Time now);
   absl::StatusOr<Caller> FindCaller(const grpc::AuthContext& peer,
                                     const std::string& key);
+  // A certificate that a CA of --tls-ca signed may name any role. One of the
+  // island CA counts only if it is an enrolled one. gRPC has checked that it is
+  // below one of the two, by any chain that the peer sent. That is too little:
+  // an upper CA in --tls-ca would stand for all CAs below it.
+  static absl::Status CheckIssuer(const std::vector<Certificate>& certificate,
+                                  const Trusted& trusted, const Caller& caller,
+                                  const std::vector<std::string>& uris);
+  static Checked Examine(const std::string& pem, const Trusted& trusted,
+                         const Caller& caller,
+                         const std::vector<std::string>& uris);
   absl::Status CheckPem(const std::string& pem, const std::string& key,
                         const Caller& caller,
                         const std::vector<std::string>& uris);
@@ -80,9 +103,8 @@ class CallerCheck {
   const std::unique_ptr<TlsSource> source_;
 
   Mutex mutex_;
-  // The newest TLS files, and their list; what checked_ is about.
-  std::shared_ptr<const TlsMaterial> trusted_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<const RevocationList> revoked_ ABSL_GUARDED_BY(mutex_);
+  // The newest; what checked_ is about.
+  std::shared_ptr<const Trusted> trusted_ ABSL_GUARDED_BY(mutex_);
   // By KeyOf. Other certificates that a peer sends decide nothing.
   absl::flat_hash_map<std::string, Checked> checked_ ABSL_GUARDED_BY(mutex_);
 };

@@ -39,8 +39,9 @@ class Refusal
 class GuardedHandler : public MethodHandler {
  public:
   GuardedHandler(const RpcServiceMethod& method,
-                 const GuardedService::Check& check)
-      : method_(method), check_(check) {}
+                 const GuardedService::Check& check,
+                 const GuardedService::Prepare& prepare)
+      : method_(method), check_(check), prepare_(prepare) {}
 
   // Keeps the message as it came, for RunHandler.
   void* Deserialize(grpc_call*, grpc_byte_buffer* message, grpc::Status*,
@@ -49,6 +50,11 @@ class GuardedHandler : public MethodHandler {
   }
 
   void RunHandler(const HandlerParameter& call) override {
+    if (!prepare_(*call.server_context, [this, call] { Run(call); })) Run(call);
+  }
+
+ private:
+  void Run(const HandlerParameter& call) {
     auto* const message = static_cast<grpc_byte_buffer*>(call.request);
     const absl::Status status =
         check_(*call.server_context, method_.name());
@@ -69,7 +75,6 @@ class GuardedHandler : public MethodHandler {
                          call.call_requester));
   }
 
- private:
   // gRPC reads the message of such a method before it runs the handler.
   bool HasOneMessage() const {
     return method_.method_type() == RpcMethod::NORMAL_RPC ||
@@ -89,6 +94,7 @@ class GuardedHandler : public MethodHandler {
 
   const RpcServiceMethod& method_;
   const GuardedService::Check& check_;
+  const GuardedService::Prepare& prepare_;
 };
 
 }  // namespace
@@ -102,10 +108,10 @@ std::vector<std::string> MethodNames(const grpc::Service& service) {
 }
 
 absl::StatusOr<std::unique_ptr<GuardedService>> GuardedService::Make(
-    grpc::Service& service, Check check) {
+    grpc::Service& service, Check check, Prepare prepare) {
   using ApiType = RpcServiceMethod::ApiType;
   std::unique_ptr<GuardedService> guarded(
-      new GuardedService(std::move(check)));
+      new GuardedService(std::move(check), std::move(prepare)));
   int index = 0;
   for (const std::unique_ptr<RpcServiceMethod>& method : MethodsOf(service)) {
     if (method == nullptr || method->handler() == nullptr ||
@@ -118,7 +124,8 @@ absl::StatusOr<std::unique_ptr<GuardedService>> GuardedService::Make(
     guarded->AddMethod(new RpcServiceMethod(
         method->name(), method->method_type(), nullptr));
     guarded->MarkMethodCallback(
-        index++, new GuardedHandler(*method, guarded->check_));
+        index++,
+        new GuardedHandler(*method, guarded->check_, guarded->prepare_));
   }
   return guarded;
 }

@@ -33,16 +33,24 @@ class GuardedService : public grpc::Service {
   using Check = std::function<absl::Status(const grpc::ServerContextBase& call,
                                            absl::string_view method)>;
 
+  // True: `later` is run once, on another thread, after what the check needs for
+  // this call was prepared there. False: the check needs no preparation.
+  // `call` lives until then. Must be thread-safe.
+  using Prepare = std::function<bool(const grpc::ServerContextBase& call,
+                                     std::function<void()> later)>;
+
   // `service` must outlive the result, and not be registered itself.
   // INTERNAL: it has a method that is not a callback's: gRPC would queue its
   // calls without a bound, or call another function.
   static absl::StatusOr<std::unique_ptr<GuardedService>> Make(
-      grpc::Service& service, Check check);
+      grpc::Service& service, Check check, Prepare prepare);
 
  private:
-  explicit GuardedService(Check check) : check_(std::move(check)) {}
+  GuardedService(Check check, Prepare prepare)
+      : check_(std::move(check)), prepare_(std::move(prepare)) {}
 
   const Check check_;
+  const Prepare prepare_;
 };
 
 }  // namespace atl::rpc

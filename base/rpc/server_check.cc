@@ -26,7 +26,7 @@ absl::Status CheckChain(const std::vector<Certificate>& chain,
   if (!absl::IsUnauthenticated(verified)) return verified;
   // The cases that a person can act on have texts of their own.
   RETURN_IF_ERROR(CheckValidity(chain_pem, now));
-  RETURN_IF_ERROR(CheckKeyUse(chain_pem, KeyUse::kServer));
+  RETURN_IF_ERROR(CheckKeyUse(*chain[0], KeyUse::kServer));
   return absl::UnauthenticatedError(
       absl::StrCat(ca_name, " did not sign it: ", verified.message()));
 }
@@ -71,7 +71,7 @@ absl::Status CheckServerCertificate(const std::string& chain_pem,
       !status.ok()) {
     return refuse(shown, status);
   }
-  if (const absl::Status status = CheckKeyUse(chain_pem, KeyUse::kServer);
+  if (const absl::Status status = CheckKeyUse(*chain[0], KeyUse::kServer);
       !status.ok()) {
     return refuse(shown, status);
   }

@@ -62,11 +62,11 @@ absl::Status CheckIslandCa(const TlsFiles& files, const std::string& path,
         absl::StrCat(FlagOf(files, path, "--tls-island-ca"), ": \"", path,
                      "\" holds no certificate"));
   }
+  const TrustAnchors trusted(material.ca_pem);
   for (Certificate& island_ca : island_cas) {
     std::vector<Certificate> chain;
     chain.push_back(std::move(island_ca));
-    if (VerifyChain(chain, material.ca_pem, X509_PURPOSE_ANY, std::nullopt)
-            .ok()) {
+    if (trusted.Verify(chain, X509_PURPOSE_ANY, std::nullopt).ok()) {
       return absl::InvalidArgumentError(absl::StrCat(
           FlagOf(files, files.ca, "--tls-ca"), ": \"", files.ca,
           "\" trusts the island CA too, whose certificates would count for "
@@ -179,8 +179,12 @@ absl::Status CheckKeyUse(const std::string& cert_pem, KeyUse use) {
   if (certificate == nullptr) {
     return absl::InvalidArgumentError("holds no certificate");
   }
+  return CheckKeyUse(*certificate, use);
+}
+
+absl::Status CheckKeyUse(X509& certificate, KeyUse use) {
   // All bits are set if there is no extension.
-  const uint32_t flags = X509_get_extended_key_usage(certificate.get());
+  const uint32_t flags = X509_get_extended_key_usage(&certificate);
   const bool server = use == KeyUse::kServer;
   if (flags != UINT32_MAX &&
       (flags & (server ? XKU_SSL_SERVER : XKU_SSL_CLIENT)) != 0) {

@@ -5,6 +5,8 @@
 
 #pragma once
 
+#include <openssl/x509.h>
+
 #include <string>
 #include <vector>
 
@@ -89,6 +91,7 @@ enum class KeyUse { kClient, kServer };
 // permits `use`. A certificate without the extension permits nothing. Pure.
 // INVALID_ARGUMENT: there is no certificate. UNAUTHENTICATED: it does not.
 absl::Status CheckKeyUse(const std::string& cert_pem, KeyUse use);
+absl::Status CheckKeyUse(X509& certificate, KeyUse use);
 
 // Checks that the first certificate of `cert_pem` is valid at `now`. Pure.
 // INVALID_ARGUMENT: there is no certificate. UNAUTHENTICATED: as above.

@@ -19,7 +19,6 @@ Bio MakeBio(const std::string& pem) {
 constexpr int kSecurityLevel = 2;
 
 struct StoreFree {
-  void operator()(X509_STORE* store) const { X509_STORE_free(store); }
   void operator()(X509_STORE_CTX* context) const {
     X509_STORE_CTX_free(context);
   }
@@ -91,28 +90,32 @@ std::string CommonNameOf(X509& certificate) {
   return name;
 }
 
-absl::Status VerifyChain(const std::vector<Certificate>& chain,
-                         const std::string& anchors_pem, int purpose,
-                         std::optional<absl::Time> time) {
-  const std::unique_ptr<X509_STORE, StoreFree> store(X509_STORE_new());
+TrustAnchors::TrustAnchors(const std::string& pem)
+    : store_(X509_STORE_new(), X509_STORE_free) {
+  if (store_ == nullptr) return;
+  for (const Certificate& anchor : ReadCertificates(pem)) {
+    X509_STORE_add_cert(store_.get(), anchor.get());
+  }
+  // An intermediate CA may be trusted by itself, as in gRPC's own check.
+  X509_STORE_set_flags(store_.get(),
+                       X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_TRUSTED_FIRST);
+}
+
+absl::Status TrustAnchors::Verify(const std::vector<Certificate>& chain,
+                                  int purpose,
+                                  std::optional<absl::Time> time) const {
   const std::unique_ptr<X509_STORE_CTX, StoreFree> context(
       X509_STORE_CTX_new());
   // Borrows the certificates.
   const std::unique_ptr<STACK_OF(X509), StoreFree> others(sk_X509_new_null());
-  if (store == nullptr || context == nullptr || others == nullptr) {
+  if (store_ == nullptr || context == nullptr || others == nullptr) {
     return absl::InternalError("OpenSSL has no memory");
   }
   if (chain.empty()) return absl::UnauthenticatedError("no certificate");
-  for (const Certificate& anchor : ReadCertificates(anchors_pem)) {
-    X509_STORE_add_cert(store.get(), anchor.get());
-  }
   for (size_t i = 1; i < chain.size(); ++i) {
     sk_X509_push(others.get(), chain[i].get());
   }
-  // An intermediate CA may be trusted by itself, as in gRPC's own check.
-  X509_STORE_set_flags(store.get(),
-                       X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_TRUSTED_FIRST);
-  if (X509_STORE_CTX_init(context.get(), store.get(), chain[0].get(),
+  if (X509_STORE_CTX_init(context.get(), store_.get(), chain[0].get(),
                           others.get()) != 1) {
     return absl::InternalError("OpenSSL has no memory");
   }
@@ -131,6 +134,12 @@ absl::Status VerifyChain(const std::vector<Certificate>& chain,
   if (trusted) return absl::OkStatus();
   return absl::UnauthenticatedError(X509_verify_cert_error_string(
       X509_STORE_CTX_get_error(context.get())));
+}
+
+absl::Status VerifyChain(const std::vector<Certificate>& chain,
+                         const std::string& anchors_pem, int purpose,
+                         std::optional<absl::Time> time) {
+  return TrustAnchors(anchors_pem).Verify(chain, purpose, time);
 }
 
 std::string CertificateSha256(const std::string& pem) {

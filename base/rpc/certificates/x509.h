@@ -44,11 +44,26 @@ std::string ToPem(EVP_PKEY& key);
 // The common name if it occurs exactly once; otherwise empty.
 std::string CommonNameOf(X509& certificate);
 
-// OK if the chain, the leaf first, ends in a certificate of `anchors_pem`, which
-// may be an intermediate CA, with at least 112 bits of security, and all are
-// valid at `time`; nullopt: at any time. `purpose` is an X509_PURPOSE_*.
-// UNAUTHENTICATED: it does not; the message is OpenSSL's reason.
-// INTERNAL: OpenSSL has no memory.
+// Certificates that are trusted. To read them takes longer than to verify a
+// chain.
+class TrustAnchors {
+ public:
+  // Those of `pem`; intermediate CAs may be among them.
+  explicit TrustAnchors(const std::string& pem);
+
+  // OK if the chain, the leaf first, ends in an anchor, with at least 112 bits
+  // of security, and all are valid at `time`; nullopt: at any time. `purpose`
+  // is an X509_PURPOSE_*.
+  // UNAUTHENTICATED: it does not; the message is OpenSSL's reason.
+  // INTERNAL: OpenSSL has no memory.
+  absl::Status Verify(const std::vector<Certificate>& chain, int purpose,
+                      std::optional<absl::Time> time) const;
+
+ private:
+  std::shared_ptr<X509_STORE> store_;
+};
+
+// TrustAnchors(anchors_pem).Verify.
 absl::Status VerifyChain(const std::vector<Certificate>& chain,
                          const std::string& anchors_pem, int purpose,
                          std::optional<absl::Time> time);

@@ -83,6 +83,7 @@ const std::map<std::string, Case>& Cases() {
 
 const std::map<std::string, Case>& Floods() {
   static const std::map<std::string, Case> floods = {
+      {"bare_flood", RunBareFlood},
       {"enrolment_flood", RunEnrolmentFlood},
       {"five_runs", RunFiveRuns},
       {"getrun_flood", RunGetRunFlood},

@@ -140,7 +140,10 @@ absl::Status ControlPlane::Start() {
 }
 
 absl::Status ControlPlane::StartBare() {
-  return StartRole("bare", bare_, bare_address_);
+  UseCore(0);
+  const absl::Status started = StartRole("bare", bare_, bare_address_);
+  UseCore(1);
+  return started;
 }
 
 absl::Status ControlPlane::StartRole(const std::string& role,

@@ -50,7 +50,7 @@ class ControlPlane {
   // "island:island-0"; each owner has one certificate.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Dial(const std::string& name);
   absl::StatusOr<std::shared_ptr<grpc::Channel>> DialProbe();
-  // Starts the bare server.
+  // Starts the bare server, on the coordinator's core.
   absl::Status StartBare();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> DialBare(
       const std::string& name);

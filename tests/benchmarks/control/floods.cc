@@ -100,13 +100,14 @@ class Flood {
 
 // Connects one after the other: handshakes have a case of their own.
 absl::StatusOr<std::vector<Channel>> DialAll(ControlLoad& load,
-                                             const std::string& role,
-                                             int count) {
+                                             const std::string& role, int count,
+                                             bool is_bare = false) {
   std::vector<Channel> channels;
   for (int i = 0; i < count; ++i) {
-    ASSIGN_OR_RETURN(
-        channels.emplace_back(),
-        load.control().Dial(absl::StrCat(role, ":flood-", i)));
+    const std::string name = absl::StrCat(role, ":flood-", i);
+    ASSIGN_OR_RETURN(channels.emplace_back(),
+                     is_bare ? load.control().DialBare(name)
+                             : load.control().Dial(name));
     bool is_done = false;
     load.loop().Connect(channels.back(), kTimeout,
                         [&](bool /*connected*/) { is_done = true; });
@@ -318,6 +319,60 @@ absl::StatusOr<Row> RunHandshakeFlood(const CaseOptions& options) {
       },
       options.certificate_count, kHandshakeCount);
   return RunFlood("handshake_flood", options, load, size, flood);
+}
+
+absl::StatusOr<Row> RunBareFlood(const CaseOptions& options) {
+  constexpr absl::Duration kHeartbeatEvery = absl::Seconds(2);
+  CaseSize own = {50, 1};
+  own.filled_rounds = 0;
+  const LoadOptions size = MakeOptions(options, own);
+  ControlLoad load(size);
+  RETURN_IF_ERROR(load.Start());
+  RETURN_IF_ERROR(load.control().StartBare());
+  ASSIGN_OR_RETURN(
+      const std::vector<Channel> islands,
+      DialAll(load, "island", size.island_count, /*is_bare=*/true));
+  ASSIGN_OR_RETURN(
+      const std::vector<Channel> readers,
+      DialAll(load, "reader", options.certificate_count, /*is_bare=*/true));
+  std::vector<double> heartbeat_ms;
+  std::function<void(int)> beat = [&](int island) {
+    load.loop().Call<v1::IslandService::Stub, v1::HeartbeatRequest,
+                     v1::HeartbeatResponse>(
+        islands[island], &v1::IslandService::Stub::AsyncHeartbeat,
+        v1::HeartbeatRequest(), kTimeout, "",
+        [&heartbeat_ms](const absl::Status& /*status*/, v1::HeartbeatResponse&,
+                        absl::Duration took) {
+          heartbeat_ms.push_back(absl::ToDoubleMilliseconds(took));
+        });
+    load.loop().At(absl::Now() + kHeartbeatEvery,
+                   [&beat, island] { beat(island); });
+  };
+  for (int i = 0; i < size.island_count; ++i) {
+    load.loop().At(absl::Now() + i * kHeartbeatEvery / size.island_count,
+                   [&beat, i] { beat(i); });
+  }
+  Flood flood(MakeCall(readers, &v1::IslandService::Stub::AsyncHeartbeat,
+                       v1::HeartbeatRequest()),
+              options.certificate_count, CountOutstanding(options));
+  load.loop().RunUntil(absl::Now() + kHeartbeatEvery);
+  heartbeat_ms.clear();
+  load.BeginMeasuring();
+  flood.Begin();
+  load.loop().RunUntil(absl::Now() + options.flood);
+  const Measures measures = load.Measure();
+  const double p99 = Quantile(heartbeat_ms, 0.99);
+  Row row = BeginRow("bare_flood", size);
+  row.Add("certificates", options.certificate_count)
+      .Add("heartbeat_ms_p50", Quantile(heartbeat_ms, 0.5))
+      .Add("heartbeat_ms_p99", p99)
+      .Add("probe_ms_p50", Quantile(measures.probe_ms, 0.5))
+      .Add("probe_ms_p99", Quantile(measures.probe_ms, 0.99))
+      .Add("heartbeats", static_cast<int64_t>(heartbeat_ms.size()))
+      .Add("heartbeat_ratio_p99", p99 / Quantile(measures.probe_ms, 0.99))
+      .Add("flood_calls", flood.count.load());
+  flood.End();
+  return row;
 }
 
 absl::StatusOr<Row> RunFiveRuns(const CaseOptions& options) {

@@ -25,6 +25,9 @@ absl::StatusOr<Row> RunWatchRunFlood(const CaseOptions& options);
 absl::StatusOr<Row> RunJoinFlood(const CaseOptions& options);
 // Readers connect, make no call and connect again, 64 at a time.
 absl::StatusOr<Row> RunHandshakeFlood(const CaseOptions& options);
+// The floor: a bare gRPC server that answers as many calls at once, from as many
+// certificates, with nothing to do, and heartbeats of 50 islands beside them.
+absl::StatusOr<Row> RunBareFlood(const CaseOptions& options);
 // Five runs of 200 islands: in the first one, islands of its own join again and
 // again, and send GetRun, ListRounds and ListIslands without an end.
 absl::StatusOr<Row> RunFiveRuns(const CaseOptions& options);
