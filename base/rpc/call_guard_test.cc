@@ -1,6 +1,8 @@
 #include "base/rpc/call_guard.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -71,6 +73,7 @@ class RunServiceDouble : public v1::RunService::CallbackService {
                                    const v1::GetRunRequest* request,
                                    v1::GetRunResponse* response) override {
     ++call_count;
+    niceness = getpriority(PRIO_PROCESS, gettid());
     response->mutable_run()->set_run_id(request->run_id());
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
@@ -78,6 +81,7 @@ class RunServiceDouble : public v1::RunService::CallbackService {
   }
 
   std::atomic<int> call_count{0};
+  std::atomic<int> niceness{0};  // Of the thread that had the newest call.
 };
 
 using PushStream = grpc::ClientReaderWriter<v1::PushOuterGradientRequest,
@@ -185,6 +189,17 @@ TEST_F(CallGuardTest, GrpcItselfAnswersOnlyCallersThatCount) {
       CallAny(stranger,
               "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"),
       grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_F(CallGuardTest, NewCertificatesAreExaminedAtALowerPriority) {
+  const int usual = getpriority(PRIO_PROCESS, gettid());
+  const auto island = Dial("atoll:island:attic");
+  ASSERT_TRUE(GetRun(island).ok());
+  EXPECT_GT(runs_.niceness, usual);
+  ASSERT_TRUE(GetRun(island).ok());
+  EXPECT_EQ(runs_.niceness, usual);
+  const auto gate = Dial("atoll:gate:g-0");
+  EXPECT_TRUE(absl::IsPermissionDenied(GetRun(gate).status()));
 }
 
 TEST_F(CallGuardTest, CallsOfACertificateAreBounded) {

@@ -26,7 +26,8 @@ class ReadPool {
       .all = {48, size_t{16} << 20},
       .members = {32, size_t{12} << 20},
       .a_run = {24, size_t{8} << 20},
-      .a_caller = {4, size_t{4} << 20}};
+      .a_caller = {4, size_t{4} << 20},
+      .a_reader = {4, size_t{4} << 20}};
   // The read counts until the last copy is destroyed: a reader may take its
   // answer slowly, or never.
   using Held = std::shared_ptr<const void>;

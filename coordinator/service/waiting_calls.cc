@@ -55,7 +55,9 @@ absl::Status WaitingCalls::Admit(const CallOrigin& origin) {
   if (!Fits(Find(runs_, origin.run_id), origin.bytes, bounds_.a_run)) {
     return QueueFull(absl::StrCat(" for run ", origin.run_id));
   }
-  if (!Fits(Find(callers_, origin.caller), origin.bytes, bounds_.a_caller)) {
+  const Bound& bound = origin.rank == CallRank::kReader ? bounds_.a_reader
+                                                        : bounds_.a_caller;
+  if (!Fits(Find(callers_, origin.caller), origin.bytes, bound)) {
     return QueueFull(absl::StrCat(" of ", origin.caller));
   }
   Add(all_, origin.bytes);

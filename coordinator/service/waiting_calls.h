@@ -1,6 +1,6 @@
 // How much may wait for the event loop: calls and their bytes, of one
-// certificate, of one run, of all islands, and of all together. So a caller that floods takes
-// only its part of the queue.
+// certificate, of one run, of all islands, and of all together. So a caller that
+// floods takes only its part of the queue.
 //
 // Pure. Thread-compatible.
 
@@ -52,6 +52,8 @@ class WaitingCalls {
     Bound members = {6144, size_t{192} << 20};
     Bound a_run = {4096, size_t{64} << 20};
     Bound a_caller = {64, size_t{16} << 20};
+    // Of a caller that is a reader: those that wait share one view.
+    Bound a_reader = {8, size_t{4} << 20};
   };
 
   explicit WaitingCalls(const Bounds& bounds) : bounds_(bounds) {}

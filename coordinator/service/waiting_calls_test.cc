@@ -32,6 +32,18 @@ TEST(WaitingCallsTest, ACallerTakesOnlyItsPart) {
   EXPECT_FALSE(calls.Admit(Of("", "")).ok());
 }
 
+TEST(WaitingCallsTest, AReaderTakesLessThanOthers) {
+  WaitingCalls::Bounds bounds = Small();
+  bounds.a_reader = {1, 10};
+  WaitingCalls calls(bounds);
+  CallOrigin reader = Of("reader", "");
+  reader.rank = CallRank::kReader;
+  EXPECT_TRUE(calls.Admit(reader).ok());
+  EXPECT_TRUE(HasReason(calls.Admit(reader), "QUEUE_FULL"));
+  EXPECT_TRUE(calls.Admit(Of("island", "")).ok());
+  EXPECT_TRUE(calls.Admit(Of("island", "")).ok());
+}
+
 TEST(WaitingCallsTest, ARunTakesOnlyItsPart) {
   WaitingCalls calls(Small());
   for (const char* caller : {"a", "b", "c", "d"}) {
