@@ -44,19 +44,28 @@ ReadPool::ReadPool(int thread_count, const WaitingCalls::Bounds& bounds)
 
 ReadPool::~ReadPool() { Stop(); }
 
-absl::Status ReadPool::Run(const CallOrigin& origin, ReadFunction read) {
+absl::StatusOr<ReadPool::Held> ReadPool::Admit(const CallOrigin& origin) {
+  RETURN_IF_ERROR(count_->Admit(origin));
+  return Held(nullptr, [count = count_, origin](const void*) {
+    count->Release(origin);
+  });
+}
+
+absl::Status ReadPool::Run(const CallOrigin& origin, Held held,
+                           ReadFunction read) {
   MutexLock lock(&mutex_);
   if (stopping_) {
     return Refuse(absl::StatusCode::kUnavailable, "STOPPING",
                   "the coordinator is stopping: call again");
   }
-  RETURN_IF_ERROR(count_->Admit(origin));
-  Held held(nullptr, [count = count_, origin](const void*) {
-    count->Release(origin);
-  });
   reads_.push_back({origin, std::move(held), std::move(read)});
   changed_.Signal();
   return absl::OkStatus();
+}
+
+absl::Status ReadPool::Run(const CallOrigin& origin, ReadFunction read) {
+  ASSIGN_OR_RETURN(Held held, Admit(origin));
+  return Run(origin, std::move(held), std::move(read));
 }
 
 void ReadPool::RunOwn(std::function<void()> read) {

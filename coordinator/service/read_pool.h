@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/sync/mutex.h"
 #include "coordinator/service/waiting_calls.h"
 
@@ -41,11 +42,16 @@ class ReadPool {
   ReadPool(const ReadPool&) = delete;
   ReadPool& operator=(const ReadPool&) = delete;
 
-  // Calls `read` once, on a thread of the pool, with OK; or with CANCELLED, if
-  // the caller is gone by then.
+  // Counts a read of `origin` that is yet to come.
   //
-  // RESOURCE_EXHAUSTED, QUEUE_FULL: too many wait; `read` is not called.
-  // UNAVAILABLE, STOPPING: the pool has stopped; likewise.
+  // RESOURCE_EXHAUSTED, QUEUE_FULL: too many wait.
+  absl::StatusOr<Held> Admit(const CallOrigin& origin);
+  // Calls `read` once, on a thread of the pool, with OK; or with CANCELLED, if
+  // the caller is gone by then. `held`: of Admit.
+  //
+  // UNAVAILABLE, STOPPING: the pool has stopped; `read` is not called.
+  absl::Status Run(const CallOrigin& origin, Held held, ReadFunction read);
+  // Both.
   absl::Status Run(const CallOrigin& origin, ReadFunction read);
   // The same for reads of our own, which come first, and whose number the caller
   // bounds: never full. Does nothing after Stop.

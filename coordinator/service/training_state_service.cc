@@ -174,6 +174,13 @@ class TrainingStateServiceImpl : public RawStates {
     const auto call =
         std::make_shared<const Call>(context, *request, response);
     if (!call->caller.ok()) return AnswerError(context, call->caller.status());
+    // Before the loop works for it.
+    absl::StatusOr<ReadPool::Held> admitted =
+        loop_.reads().Admit(call->origin);
+    if (!admitted.ok()) {
+      call->Finish(admitted.status());
+      return call->reactor;
+    }
     loop_.Post<AskedRounds>(
         [call](Coordinator& coordinator,
                absl::Time now) -> absl::StatusOr<AskedRounds> {
@@ -184,19 +191,20 @@ class TrainingStateServiceImpl : public RawStates {
               RoundsToRead{run->state().run_uid(), std::move(page),
                            ListPhases(run->state(), run->observed())});
         },
-        [this, call](absl::StatusOr<AskedRounds> asked) {
+        [this, call, held = *std::move(admitted)](
+            absl::StatusOr<AskedRounds> asked) {
           absl::Status status = asked.status();
           if (status.ok()) {
             status = loop_.reads().Run(
-                call->origin, [this, call, asked = *std::move(asked)](
-                                  const absl::Status& admitted,
-                                  ReadPool::Held held) {
+                call->origin, held,
+                [this, call, asked = *std::move(asked)](
+                    const absl::Status& waits, ReadPool::Held held) {
                   call->reactor->Hold(std::move(held));
                   using Read = absl::StatusOr<grpc::ByteBuffer>;
                   FinishRounds(call, asked,
-                               admitted.ok()
+                               waits.ok()
                                    ? ReadPage(call->request.run_id(), *asked)
-                                   : Read(admitted));
+                                   : Read(waits));
                 });
           }
           if (!status.ok()) call->Finish(status);
