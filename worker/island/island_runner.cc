@@ -405,7 +405,8 @@ void IslandRunner::Done(const Action& action, const absl::Status& status) {
   } else if (!status.ok() && !IsDataAwaited(status)) {  // The wait tells why.
     LOG(WARNING) << ActionName(action.kind) << " failed: " << status.message();
   }
-  if (FindNotFinite(status).has_value()) {
+  if (FindNotFinite(status).has_value() &&
+      action.kind != ActionKind::kEvaluate) {
     part_->Notify(absl::StrCat(status.message(),
                                ": its steps are lost, and the run's parameters "
                                "are written again"));
