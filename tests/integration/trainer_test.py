@@ -543,6 +543,16 @@ class TrainerTest(cluster_module.IntegrationTest):
             r"is not merged: (LATE|STALE)", trainer.tail(200)))
         self.cluster.runs.CancelRun(run_id="run")
 
+    def test_a_trainer_without_losses_hears_that_its_parameters_are_lost(self):
+        self.start(self.cluster, self.run_values(run_file.ELASTIC, {
+            "schedule": {"round_count": 100000}}),
+                   trainer=self.trainer_with("--nan-at=6"))
+        trainer = self.cluster.processes["trainer-of-island-1"]
+        wait.until("the trainer is told", lambda: re.search(
+            "fragment 0 has a value that is not finite: its steps are lost",
+            trainer.tail(200)))
+        self.cluster.runs.CancelRun(run_id="run")
+
     def test_an_elastic_run_loses_a_trainer_and_takes_it_back(self):
         values = self.run_values(STREAMING, run_file.ELASTIC, {
             "schedule": {"max_ahead_steps": 2}})

@@ -336,7 +336,8 @@ def main():
             checks.run(os.path.basename(path),
                        functools.partial(run_test, python, path))
         bench = Bench(python, scratch)
-        for name in ("numpy_linear", "torch_cnn", "hf_llama"):
+        for name in ("numpy_linear", "torch_cnn", "hf_llama",
+                     "accelerate_mlp"):
             checks.run("real run of " + name,
                        functools.partial(bench.example, name))
         checks.run("mixed islands", bench.small)

@@ -16,6 +16,7 @@
 #include "base/rpc/retry.h"
 #include "base/status/annotate.h"
 #include "base/status/cut_utf8.h"
+#include "base/status/not_finite.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
@@ -403,6 +404,12 @@ void IslandRunner::Done(const Action& action, const absl::Status& status) {
     LOG(INFO) << ActionName(action.kind) << " cancelled: " << status.message();
   } else if (!status.ok() && !IsDataAwaited(status)) {  // The wait tells why.
     LOG(WARNING) << ActionName(action.kind) << " failed: " << status.message();
+  }
+  if (FindNotFinite(status).has_value() &&
+      action.kind != ActionKind::kEvaluate) {
+    part_->Notify(absl::StrCat(status.message(),
+                               ": its steps are lost, and the run's parameters "
+                               "are written again"));
   }
   {
     MutexLock lock(&mutex_);

@@ -140,8 +140,8 @@ void IslandRunner::SendUnpushed(bool leaves) {
     part_->Notify(absl::StrCat(
         work.step_count(), " steps since version ", work.version(),
         " of fragment ", work.fragment(),
-        " do not count: their round ended, or the run was restored, before a "
-        "push"));
+        " do not count: they were not finite, or their round ended or the run "
+        "was restored before a push"));
   }
   link_->AddUnpushed(unpushed);
 }

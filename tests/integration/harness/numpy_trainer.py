@@ -2,13 +2,15 @@
 
 usage: numpy_trainer.py RUN SOCKET WORK_DIR [--die-at POINT@N] [--count WHAT]
                         [--says UNIT] [--base N] [--samples N]
+                        [--nan-at N]
 
 Its exchange listens at SOCKET; it keeps its states in WORK_DIR. POINT is
 `step` (after the Nth step), `save` (while the Nth state is captured), `saved`
 (once the Nth state is durable, before the exchange knows) or `load` (while the
 Nth state is taken back). WHAT it counts for each step is `tokens`, `samples` or
 `nothing`. UNIT is what its hello says that it counts. --base stands for frozen
-parameters. With --samples it joins first, and has a sampler of N samples.
+parameters. With --samples it joins first, and has a sampler of N samples. With
+--nan-at it tells no loss, and its parameters are lost after the Nth step.
 """
 
 import argparse
@@ -125,6 +127,7 @@ def main():
     parser.add_argument("--says")
     parser.add_argument("--base", default="")
     parser.add_argument("--samples", type=int)
+    parser.add_argument("--nan-at", type=int)
     arguments = parser.parse_args()
     weight = {} if arguments.count == "nothing" else {arguments.count: BATCH}
     if arguments.says:
@@ -159,7 +162,9 @@ def main():
             loss, gradients = loss_and_gradients(island.arrays, inputs, targets)
             optimizer.step(island.arrays, gradients, 0.5 * island.lr_scale)
             death.hit("step")
-            if not island.step(loss=loss, metrics={"rmse": loss ** 0.5},
+            if optimizer.position == arguments.nan_at:
+                island.arrays["bias"][3] = numpy.nan
+            if not island.step(None if arguments.nan_at else loss, metrics={"rmse": loss ** 0.5},
                                **weight):
                 break
         values = b"".join(island.arrays[t["name"]].tobytes()

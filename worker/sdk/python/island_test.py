@@ -302,7 +302,11 @@ class LoopTest(IslandCase):
             peer.train(1, step=12, data_position="96", data_shard=3)
             peer.end()
 
-        with self.exchange(script), self.island() as island:
+        island = self.island()
+        # A loader that is made now would have another island's data.
+        with self.assertRaisesRegex(atoll.Error, "(?s)block.*atoll.join"):
+            print(island.data_shard)
+        with self.exchange(script), island:
             while True:
                 seen.append((island.clock, island.data_position,
                              island.done_step_count))

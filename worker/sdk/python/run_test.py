@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import unittest
+from unittest import mock
 
 try:
     import tomllib
@@ -16,12 +17,14 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "testing"))
 
 import cases  # noqa: E402
+import fake_exchange  # noqa: E402
 
 import numpy as np  # noqa: E402
 
 import atoll  # noqa: E402
 from atoll import _layout  # noqa: E402
 from atoll import _toml  # noqa: E402
+from atoll import run as run_module  # noqa: E402
 
 # Stands in for the program `atoll`: keeps its arguments and the files that
 # they name, and prints the file `answer`.
@@ -38,7 +41,9 @@ with open(os.path.join(folder, "calls"), "a") as file:
     file.write(json.dumps([sys.argv[1:], files]) + "\\n")
 with open(os.path.join(folder, "answer")) as file:
     print(file.read())
-print("a line for people", file=sys.stderr)
+print("a line for people", file=sys.stderr, flush=True)
+if "GATE" in os.environ:
+    open(os.environ["GATE"]).read()  # Until its other end is closed.
 if "--output" in sys.argv:
     import shutil
     shutil.copy(os.path.join(folder, "weights"), os.path.join(
@@ -242,6 +247,32 @@ class CreateRunTest(cases.FolderCase):
             self.answer(text)
             with self.assertRaisesRegex(atoll.Error, "a line for people"):
                 self.create()
+
+    def test_a_wait_of_the_command_tells_why(self):
+        os.environ["GATE"] = self.path("gate")
+        self.addCleanup(os.environ.pop, "GATE")
+        os.mkfifo(self.path("gate"))
+        told = []
+
+        class Handler(logging.Handler):
+
+            def emit(handler, record):
+                told.append(record.getMessage())
+                if "a line for people" in told[-1]:
+                    with open(self.path("gate"), "w", encoding="ascii"):
+                        pass
+
+        logger, handler = logging.getLogger("atoll"), Handler()
+        self.addCleanup(logger.setLevel, logger.level)
+        logger.setLevel(logging.INFO)
+        logger.addHandler(handler)
+        self.addCleanup(logger.removeHandler, handler)
+        with mock.patch.object(run_module, "_TELL_S", 0.05), \
+                mock.patch.object(run_module, "_COMMAND_S_MAX",
+                                  fake_exchange.PATIENCE_S):
+            self.create(import_values=False)
+        self.assertRegex(told[-1], "^`atoll run create` waits, 0 s so far: a "
+                         "line for people$")
 
     def test_a_model_or_arrays(self):
         with self.assertRaises(atoll.Error):

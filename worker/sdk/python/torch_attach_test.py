@@ -143,6 +143,19 @@ class LoopTest(AttachCase):
         with self.assertRaisesRegex(atoll.RunEnded, "island has left"):
             self.step()
 
+    def test_a_loop_that_counts_its_steps_too_is_refused(self):
+        def script(peer):
+            begin(peer)
+            self.assertEqual(peer.train(2)["step_count"], "2")
+            peer.end()
+
+        island = self.attach(script)
+        self.step()
+        with self.assertRaisesRegex(atoll.Error, "(?s)twice.*atoll.Island"):
+            island.step(loss=1.0)
+        self.step()
+        self.assertTrue(island.ended)
+
     def test_the_rate_is_scaled_for_a_step(self):
         def script(peer):
             begin(peer, value=0)

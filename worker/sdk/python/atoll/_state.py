@@ -37,9 +37,10 @@ def _accessors(name: str, thing: Any) -> tuple[Callable[[], Any],
     raise Error("state[%r] is a %s without state_dict and load_state_dict, "
                 "which a restore cannot change" % (name, type(thing).__name__),
                 reason="UNSUPPORTED_STATE", code="INVALID_ARGUMENT",
-                hint="Give an object with both methods, a dictionary, a "
-                "numpy.random.Generator or a torch.Generator. Keep numbers in "
-                "a dictionary.")
+                hint="Give an object with both methods (torchdata's "
+                "StatefulDataLoader has them, torch's DataLoader has no "
+                "position to save), a dictionary, a numpy.random.Generator or "
+                "a torch.Generator. Keep numbers in a dictionary.")
 
 
 def _get_random() -> dict[str, Any]:

@@ -58,7 +58,7 @@ def attach(model: Any, optimizer: Any, *, run: str | None = None,
         as an average of the parameters, needs an Island.
       **options: Others of Island.
 
-    Returns the Island. It leaves the run at the end of the program, at SIGTERM
+    Returns the Island, whose `step` the loop does not call. It leaves the run at the end of the program, at SIGTERM
     or by `close`; one of several ranks only by `close`, on each of them.
 
     Error: an optimizer is refused, or what Island and its start raise.
@@ -144,6 +144,13 @@ def _refuse(optimizer: Any) -> None:
                 raise _in_backward(optimizer)
 
 
+def _refuse_step(*_: Any, **__: Any) -> bool:
+    raise Error("atoll.attach counts the steps: with a call of island.step "
+                "each would count twice", reason="ATTACHED",
+                code="FAILED_PRECONDITION", hint="Leave the call out, or make "
+                "an atoll.Island instead.")
+
+
 def _closure(optimizer: Any) -> Error:
     return Error("%s evaluates its closure several times a step" %
                  type(optimizer).__name__, reason="CLOSURE",
@@ -183,6 +190,8 @@ class _Attachment:
                  schedulers: Sequence[Any], scaler: Any, passes: Passes,
                  buffers: Sequence[Any]):
         self._island = island
+        self._step = island.step
+        island.step = _refuse_step  # type: ignore[method-assign]
         self._optimizers = optimizers
         self._schedulers = schedulers
         self._scaler = scaler
@@ -286,7 +295,7 @@ class _Attachment:
         try:
             for scheduler in self._schedulers:
                 scheduler.step()
-            if not self._island.step(**self._passes.take()):
+            if not self._step(**self._passes.take()):
                 self._end()
         finally:
             self.is_counting = False

@@ -7,7 +7,8 @@ import logging
 import os
 import subprocess
 import tempfile
-from typing import Any, Collection, Mapping
+import time
+from typing import Any, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ._exchange import find_binary
 from .errors import Error
 
 _COMMAND_S_MAX = 3600.0
+_TELL_S = 10.0  # Between two lines of a wait.
 
 
 def create_run(run_id: str, model: Any = None, *,
@@ -33,7 +35,8 @@ def create_run(run_id: str, model: Any = None, *,
                          schedule={"round_count": 100, "inner_step_count": 50})
 
     The run begins with the values of `model` or `arrays`: the call waits for
-    the servers that take them. A second call with other values is refused.
+    the servers that take them, five minutes without progress at most, and logs
+    that it waits. A second call with other values is refused.
 
     Args:
       run_id: The run's id, [a-z0-9-]{1,63}.
@@ -152,16 +155,18 @@ def _write(path: str, text: str) -> None:
 
 def _atoll(*arguments: str) -> dict[str, Any]:
     """Runs `atoll ... -o json`; returns its data, or raises its error."""
+    with tempfile.TemporaryFile() as errors, subprocess.Popen(
+            [find_binary(), *arguments, "-o", "json"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=errors) as child:
+        try:
+            output = _wait(child, errors, arguments)
+        except BaseException:
+            child.kill()
+            raise
+        said = _end_of(errors)
     try:
-        done = subprocess.run([find_binary(), *arguments, "-o", "json"],
-                              stdin=subprocess.DEVNULL, capture_output=True,
-                              timeout=_COMMAND_S_MAX, check=False)
-    except subprocess.TimeoutExpired:
-        raise Error("atoll %s takes more than %.0f s" %
-                    (" ".join(arguments[:2]), _COMMAND_S_MAX),
-                    code="DEADLINE_EXCEEDED") from None
-    try:
-        envelope = json.loads(done.stdout)
+        envelope = json.loads(output)
         if envelope["status"] == "ok":
             return envelope["data"]
         error = envelope["error"]
@@ -170,6 +175,31 @@ def _atoll(*arguments: str) -> dict[str, Any]:
                     code=error.get("code", "UNKNOWN"))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Error("atoll %s ended with exit code %d: %s" %
-                    (" ".join(arguments[:2]), done.returncode,
-                     done.stderr.decode("utf-8", "replace")[-500:]),
+                    (" ".join(arguments[:2]), child.returncode, said),
                     reason="COMMAND_FAILED", code="UNKNOWN") from None
+
+
+def _wait(child: subprocess.Popen[bytes], errors: Any,
+          arguments: Sequence[str]) -> bytes:
+    """The command's output. Logs why it waits, such as for servers."""
+    begin, command = time.monotonic(), " ".join(arguments[:2])
+    while True:
+        try:
+            return child.communicate(timeout=_TELL_S)[0]
+        except subprocess.TimeoutExpired:
+            seconds = time.monotonic() - begin
+        if seconds >= _COMMAND_S_MAX:
+            raise Error("atoll %s takes more than %.0f s" %
+                        (command, _COMMAND_S_MAX), code="DEADLINE_EXCEEDED")
+        _news.show()
+        logging.getLogger("atoll").info(
+            "`atoll %s` waits, %.0f s so far: %s", command, seconds,
+            (_end_of(errors).splitlines() or ["it does not say why"])[-1])
+
+
+def _end_of(errors: Any) -> str:
+    """The end of what the command says to people."""
+    # The command writes where the position is, so it must not move.
+    size = os.fstat(errors.fileno()).st_size
+    return os.pread(errors.fileno(), 500, max(0, size - 500)).decode(
+        "utf-8", "replace")
