@@ -163,7 +163,7 @@ TEST_F(CoordinatorDeletionTest, EverythingOfTheRunLeavesTheLogAtOnce) {
   const Effects effects = Take();
   EXPECT_THAT(effects.batch.deleted_runs, ElementsAre("one"));
   EXPECT_TRUE(effects.changed_runs.contains("one"));
-  EXPECT_TRUE(effects.servers_changed);
+  EXPECT_THAT(effects.changed_servers, ElementsAre("s0", "s1"));
   ASSERT_EQ(effects.batch.entries.size(), 1u);
   EXPECT_EQ(effects.batch.entries[0].run_id, "");
   EXPECT_EQ(effects.batch.entries[0].record.run_deleted().run_uid(), "u1");

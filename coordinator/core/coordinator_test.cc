@@ -363,7 +363,7 @@ TEST_F(OlderLogTest, AnIslandProvesIt) {
   EXPECT_EQ(Reason(CheckIsland(life_->core(), seen_)), "LOG_BEHIND");
   const Effects effects = life_->Sync();
   // The streams of plans end.
-  EXPECT_TRUE(effects.servers_changed);
+  EXPECT_TRUE(effects.changed_servers.contains("server-0"));
   EXPECT_TRUE(effects.changed_runs.contains("run"));
   EXPECT_EQ(Reason(life_->Machine().CheckIsland({"a", 1, "secret"})),
             "LOG_BEHIND");
