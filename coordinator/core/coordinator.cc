@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "base/features/features.h"
 #include "base/layout/ids.h"
 #include "base/status/check.h"
@@ -19,9 +17,6 @@
 
 namespace atl::coordinator {
 namespace {
-
-// A page token of ListRuns is this and a run_id.
-constexpr absl::string_view kAfterRun = "after ";
 
 // Shortest time between two samples of the volatile series.
 constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
@@ -250,24 +245,10 @@ absl::StatusOr<RunMachine*> Coordinator::FindRun(const std::string& run_id) {
   return run->second.get();
 }
 
-absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
-    const v1::ListRunsRequest& request) const {
-  ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
-  // A token names the last run of the previous page, which may be deleted.
-  absl::string_view after = request.page_token();
-  if (!after.empty() && (!absl::ConsumePrefix(&after, kAfterRun) ||
-                         !ValidateId("", after).ok())) {
-    return WrongPageToken();
-  }
+v1::ListRunsResponse Coordinator::ListRuns() const {
   v1::ListRunsResponse response;
-  for (auto run = runs_.upper_bound(std::string(after)); run != runs_.end();
-       ++run) {
-    if (response.runs_size() == size) {
-      response.set_next_page_token(
-          absl::StrCat(kAfterRun, response.runs(size - 1).run_id()));
-      break;
-    }
-    *response.add_runs() = BuildRun(*run->second, /*with_tensors=*/false);
+  for (const auto& [id, run] : runs_) {
+    *response.add_runs() = BuildRun(*run, /*with_tensors=*/false);
   }
   return response;
 }

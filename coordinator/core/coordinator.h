@@ -174,9 +174,8 @@ class Coordinator : public ServerDirectory {
     return runs_;
   }
 
-  // INVALID_ARGUMENT: page_size or page_token is wrong.
-  absl::StatusOr<v1::ListRunsResponse> ListRuns(
-      const v1::ListRunsRequest& request) const;
+  // All runs, without next_page_token.
+  v1::ListRunsResponse ListRuns() const;
 
   // --- Servers: errors as server_service.proto has them ----------------------
 
