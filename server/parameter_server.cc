@@ -284,6 +284,7 @@ bool ParameterServer::Register(std::stop_token stop) {
       if (lease_ <= absl::ZeroDuration()) lease_ = absl::Seconds(15);
       NoteFeatures(response->coordinator_features());
       registered_ = true;
+      has_to_report_whole_ = true;
       ++change_count_;
       changed_.SignalAll();
       return true;
@@ -560,6 +561,7 @@ absl::Status ParameterServer::ReportOnce() {
     MutexLock lock(&mutex_);
     has_plan = plan_revision_ > 0;
     takes_changes =
+        !std::exchange(has_to_report_whole_, false) &&
         (coordinator_features_.value_or(0) & kReportsOfChanges) != 0;
     request.set_server_id(options_.server_id);
     request.set_incarnation(incarnation());

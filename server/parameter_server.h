@@ -231,6 +231,9 @@ class ParameterServer final {
   int64_t change_count_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t report_seq_ ABSL_GUARDED_BY(mutex_) = 0;
   bool registered_ ABSL_GUARDED_BY(mutex_) = false;
+  // The coordinator has forgotten what changes are based on: no report has begun
+  // since the newest registration.
+  bool has_to_report_whole_ ABSL_GUARDED_BY(mutex_) = false;
   // This registration has brought a plan, and the newest one was taken.
   bool plan_is_current_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(15);

@@ -2,6 +2,7 @@
 
 #include "server/parameter_server.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -499,6 +500,27 @@ TEST(ParameterServerTest, ACoordinatorThatTakesReportsOfChangesGetsThem) {
   EXPECT_EQ(wait(/*is_whole=*/true).shards(0).stored_size(), 3);
   answer.clear_whole_report_run_ids();
   control.SetReportResponse(answer);
+  wait(/*is_whole=*/false);
+  // It registers again, and the coordinator need not ask.
+  v1::RegisterServerResponse registered;
+  registered.set_coordinator_features(ProgramFeatures());
+  control.SetRegisterResponse(registered);
+  const size_t count = control.registrations().size();
+  seen = control.reports().size();
+  cluster.FailNext(0, "WaitForPlan", absl::UnavailableError("it has ended"));
+  ASSERT_TRUE(cluster.WaitForRegistrations(0, count + 1));
+  // One report may have begun before.
+  ASSERT_TRUE(control.WaitForReports(control.reports().size() + 2,
+                                     TestCluster::kPatience));
+  const std::vector<v1::ReportShardsRequest> reports = control.reports();
+  const auto whole =
+      std::find_if(reports.begin() + static_cast<ptrdiff_t>(seen),
+                   reports.end(), [](const v1::ReportShardsRequest& report) {
+                     return report.changes().empty();
+                   });
+  ASSERT_NE(whole, reports.end());
+  EXPECT_EQ(whole->shards(0).stored_size(), 3);
+  seen = reports.size();
   wait(/*is_whole=*/false);
   // It has become an older program.
   answer.set_coordinator_features(0);

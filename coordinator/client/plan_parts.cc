@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/layout/seal_name.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
 
@@ -84,12 +85,7 @@ absl::Status AddBefore(v1::ServerRunPlan& before, v1::ServerRunPlan& change) {
     if (!seal.contributions().empty()) continue;
     const auto held = std::find_if(
         before.mutable_seals()->begin(), before.mutable_seals()->end(),
-        [&](const v1::Seal& one) {
-          return one.fragment() == seal.fragment() &&
-                 one.version() == seal.version() &&
-                 one.attempt() == seal.attempt() &&
-                 one.has_verdict() == seal.has_verdict();
-        });
+        [&](const v1::Seal& one) { return IsSameSeal(one, seal); });
     if (held == before.mutable_seals()->end() ||
         (held->contributions().empty() && !before.is_change())) {
       return Missing(change, absl::StrCat("the seal of fragment ",

@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "base/features/features.h"
 #include "base/layout/ids.h"
 #include "base/status/check.h"
@@ -19,9 +17,6 @@
 
 namespace atl::coordinator {
 namespace {
-
-// A page token of ListRuns is this and a run_id.
-constexpr absl::string_view kAfterRun = "after ";
 
 // Shortest time between two samples of the volatile series.
 constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
@@ -167,7 +162,7 @@ void Coordinator::BeginLife(absl::Time now) {
   for (auto& [id, run] : runs_)
     run->Step(event::Recovered{}, now).IgnoreError();
   NoteAllRuns();
-  servers_changed_ = true;
+  NoteAllServers();
 }
 
 void Coordinator::EmitOwn(storage::v1::Record record, absl::Time now) {
@@ -250,24 +245,10 @@ absl::StatusOr<RunMachine*> Coordinator::FindRun(const std::string& run_id) {
   return run->second.get();
 }
 
-absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
-    const v1::ListRunsRequest& request) const {
-  ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
-  // A token names the last run of the previous page, which may be deleted.
-  absl::string_view after = request.page_token();
-  if (!after.empty() && (!absl::ConsumePrefix(&after, kAfterRun) ||
-                         !ValidateId("", after).ok())) {
-    return WrongPageToken();
-  }
+v1::ListRunsResponse Coordinator::ListRuns() const {
   v1::ListRunsResponse response;
-  for (auto run = runs_.upper_bound(std::string(after)); run != runs_.end();
-       ++run) {
-    if (response.runs_size() == size) {
-      response.set_next_page_token(
-          absl::StrCat(kAfterRun, response.runs(size - 1).run_id()));
-      break;
-    }
-    *response.add_runs() = BuildRun(*run->second, /*with_tensors=*/false);
+  for (const auto& [id, run] : runs_) {
+    *response.add_runs() = BuildRun(*run, /*with_tensors=*/false);
   }
   return response;
 }
@@ -384,6 +365,14 @@ void Coordinator::NoteAllRuns() {
   }
 }
 
+void Coordinator::NoteAllServers() {
+  for (const auto& [id, server] : servers_) changed_servers_.insert(id);
+}
+
+void Coordinator::NoteNames(const std::string& run_uid) {
+  renamed_run_uids_.insert(run_uid);
+}
+
 void Coordinator::NoteTimers() {
   for (const std::string& id : stepped_runs_) {
     const auto run = runs_.find(id);
@@ -412,7 +401,6 @@ void Coordinator::Advance(absl::Time now) {
   for (auto& [id, server] : servers_) {
     if (!server.info.alive || server.lease_end > now) continue;
     server.info.alive = false;
-    servers_changed_ = true;
     reasons_.push_back(absl::StrCat("server ", id, " is away"));
     TellRuns(id, /*restarted=*/false, now);
   }
@@ -544,7 +532,7 @@ Effects Coordinator::TakeEffects(absl::Time now) {
   effects.batch.entries = std::exchange(own_entries_, {});
   effects.reasons = std::exchange(reasons_, {});
   effects.warnings = std::exchange(warnings_, {});
-  effects.servers_changed = std::exchange(servers_changed_, false);
+  effects.changed_servers = std::exchange(changed_servers_, {});
   effects.batch.deleted_runs = std::exchange(deleted_run_ids_, {});
   for (const std::string& id : effects.batch.deleted_runs) {
     effects.changed_runs.insert(id);
@@ -571,6 +559,12 @@ Effects Coordinator::TakeEffects(absl::Time now) {
     effects.mirror_due |= run->TakeMirrorDue();
     SampleIfDue(id, *run, now);
   }
+  const std::set<std::string> renamed = std::exchange(renamed_run_uids_, {});
+  for (const auto& [id, run] : runs_) {
+    if (!renamed.contains(run->state().run_uid())) continue;
+    effects.changed_runs.insert(id);
+    effects.plan_changes[id].Add({.servers = true, .names = true});
+  }
   if (now >= all_sampled_time_ + kSamplePeriod) {
     all_sampled_time_ = now;
     for (const auto& [id, run] : runs_) SampleIfDue(id, *run, now);
@@ -594,7 +588,7 @@ Effects Coordinator::TakeEffects(absl::Time now) {
     }
   }
   if (!effects.batch.empty()) log_history_.set_index(log_history_.index() + 1);
-  if (effects.servers_changed || !effects.changed_runs.empty()) {
+  if (!effects.changed_servers.empty() || !effects.changed_runs.empty()) {
     ++plan_count_;
     deleted_.NotePlans(PlanRevision());
     NoteServerPlans(effects);

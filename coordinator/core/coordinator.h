@@ -76,7 +76,9 @@ struct Effects {
   std::set<std::string> changed_runs;
   // Possible changes in the plans of runs.
   std::map<std::string, PlanChange> plan_changes;
-  bool servers_changed = false;  // Send the plans of all servers.
+  // Servers that have registered, and those whose plan changes in another part
+  // than its runs. Streams of theirs may have to end.
+  std::set<std::string> changed_servers;
   int64_t plan_revision = 0;     // Plans of the state after the batch have it.
   // ListMirrorWork may have more, or DescribeForMirror other content.
   bool mirror_due = false;
@@ -172,9 +174,8 @@ class Coordinator : public ServerDirectory {
     return runs_;
   }
 
-  // INVALID_ARGUMENT: page_size or page_token is wrong.
-  absl::StatusOr<v1::ListRunsResponse> ListRuns(
-      const v1::ListRunsRequest& request) const;
+  // All runs, without next_page_token.
+  v1::ListRunsResponse ListRuns() const;
 
   // --- Servers: errors as server_service.proto has them ----------------------
 
@@ -275,7 +276,7 @@ class Coordinator : public ServerDirectory {
   // The plan of `run` for the owner of `shard`.
   v1::ServerRunPlan ServerRunPlan(const RunMachine& run, int32_t shard) const;
   // Adds the run's revoked and enrolled islands to a plan. They change only with
-  // Effects::servers_changed.
+  // PlanChange::names.
   void AddIslandNames(const RunMachine& run, v1::ServerRunPlan& plan) const;
   // A server whose newest plan has this revision, or a newer one, knows all
   // that concerns it. Answers to its reports name it.
@@ -373,6 +374,9 @@ class Coordinator : public ServerDirectory {
   void NoteStep(const std::string& run_id);
   // All runs may have something to decide, to hand out or to wait for.
   void NoteAllRuns();
+  void NoteAllServers();
+  // The run's servers must be told the names of its islands.
+  void NoteNames(const std::string& run_uid);
   // Takes over what runs with new events wait for.
   void NoteTimers();
   void ForgetTimer(const std::string& run_id);
@@ -420,7 +424,9 @@ class Coordinator : public ServerDirectory {
   std::vector<LogEntry> own_entries_;
   std::vector<std::string> reasons_;
   std::vector<std::string> warnings_;
-  bool servers_changed_ = false;
+  // Since TakeEffects: Effects::changed_servers, and runs with other names.
+  std::set<std::string> changed_servers_;
+  std::set<std::string> renamed_run_uids_;
 };
 
 }  // namespace atl::coordinator

@@ -272,10 +272,21 @@ class CoordinatorAnyMessageTest : public testing::Test {
     }
   }
 
+  template <typename Items, typename Name>
+  static std::vector<std::string> Names(const Items& items, const Name& name) {
+    std::vector<std::string> names;
+    for (const auto& item : items) names.push_back(name(item));
+    return names;
+  }
+
   void Read(RunMachine& run) {
     v1::ListRunsRequest runs;
     runs.set_page_size(1);
-    core_->ListRuns(Maybe(runs)).status().IgnoreError();
+    PlanRuns(Names(core_->ListRuns().runs(),
+                   [](const v1::Run& one) { return one.run_id(); }),
+             Maybe(runs))
+        .status()
+        .IgnoreError();
     v1::ListIslandsRequest islands;
     islands.set_page_token("1");
     PlanIslands(BuildIslands(run).islands_size(), Maybe(islands))
@@ -283,7 +294,10 @@ class CoordinatorAnyMessageTest : public testing::Test {
         .IgnoreError();
     v1::ListCheckpointsRequest checkpoints;
     checkpoints.set_page_size(1);
-    BuildCheckpoints(run, Maybe(checkpoints)).status().IgnoreError();
+    PlanCheckpoints(Names(BuildCheckpoints(run).checkpoints(), CheckpointName),
+                    Maybe(checkpoints))
+        .status()
+        .IgnoreError();
     v1::ListRoundsRequest rounds;
     rounds.set_page_token("2");
     PlanRounds(run.state(), Maybe(rounds)).status().IgnoreError();

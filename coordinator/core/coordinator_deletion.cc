@@ -99,7 +99,7 @@ absl::StatusOr<v1::DeleteRunResponse> Coordinator::DeleteRun(
   sample_times_.erase(run_id);
   EmitOwn(std::move(record), now);
   deleted_run_ids_.push_back(run_id);
-  servers_changed_ = true;
+  changed_servers_.insert(server_ids.begin(), server_ids.end());
   return response;
 }
 
@@ -117,7 +117,7 @@ void Coordinator::ForgetRuns(const v1::ReportShardsRequest& request,
     record.mutable_run_forgotten()->set_server_id(request.server_id());
     EmitOwn(std::move(record), now);
     NoteAllRuns();
-    servers_changed_ = true;
+    changed_servers_.insert(request.server_id());
   }
 }
 

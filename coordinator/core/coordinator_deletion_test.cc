@@ -136,7 +136,7 @@ TEST_F(CoordinatorDeletionTest, OnlyARunThatHasEndedIsDeleted) {
   EXPECT_EQ(deleted->run_uid(), "u1");
   EXPECT_THAT(deleted->waiting_server_ids(), ElementsAre("s0", "s1"));
   EXPECT_TRUE(absl::IsNotFound(core_.FindRun("one").status()));
-  EXPECT_EQ(core_.ListRuns({})->runs_size(), 0);
+  EXPECT_EQ(core_.ListRuns().runs_size(), 0);
 }
 
 TEST_F(CoordinatorDeletionTest, ARunWithAFaultIsDeletedToo) {
@@ -163,7 +163,7 @@ TEST_F(CoordinatorDeletionTest, EverythingOfTheRunLeavesTheLogAtOnce) {
   const Effects effects = Take();
   EXPECT_THAT(effects.batch.deleted_runs, ElementsAre("one"));
   EXPECT_TRUE(effects.changed_runs.contains("one"));
-  EXPECT_TRUE(effects.servers_changed);
+  EXPECT_THAT(effects.changed_servers, ElementsAre("s0", "s1"));
   ASSERT_EQ(effects.batch.entries.size(), 1u);
   EXPECT_EQ(effects.batch.entries[0].run_id, "");
   EXPECT_EQ(effects.batch.entries[0].record.run_deleted().run_uid(), "u1");
@@ -380,19 +380,6 @@ TEST(CoordinatorDeletionBoundTest, RemembersOnlySoManyAndNamesTheServersAway) {
   EXPECT_TRUE(absl::IsResourceExhausted(full));
   EXPECT_THAT(std::string(full.message()), HasSubstr("away are s0, s1"));
   EXPECT_TRUE(core.FindRun("one").ok());
-}
-
-TEST_F(CoordinatorDeletionTest, APageAfterADeletedRunGoesOn) {
-  for (const char* id : {"a", "b", "c"}) Create(id, absl::StrCat("u-", id));
-  v1::ListRunsRequest list;
-  list.set_page_size(2);
-  list.set_page_token(core_.ListRuns(list)->next_page_token());
-  Cancel("b");
-  ASSERT_EQ(DeleteCode("b"), absl::StatusCode::kOk);
-  const auto last = core_.ListRuns(list);
-  ASSERT_TRUE(last.ok()) << last.status();
-  ASSERT_EQ(last->runs_size(), 1);
-  EXPECT_EQ(last->runs(0).run_id(), "c");
 }
 
 }  // namespace

@@ -171,8 +171,12 @@ absl::StatusOr<v1::ConsumeTokenResponse> Coordinator::ConsumeToken(
   ASSIGN_OR_RETURN(Grant granted,
                    enrolments_.Consume(request, *token, DescribeRun(*run),
                                        call.random, call.clock));
-  // Servers must know of the certificate.
-  servers_changed_ |= !granted.records.empty();
+  // Servers must know of the certificate. A name of another run may make room.
+  for (const storage::v1::Record& record : granted.records) {
+    NoteNames(record.has_identity_forgotten()
+                  ? record.identity_forgotten().run_uid()
+                  : run->state().run_uid());
+  }
   EmitAudited(std::move(granted.records), call.actor,
               Describe("island.enrol", granted.grant,
                        absl::StrCat("token ", request.token_id())),
@@ -270,7 +274,7 @@ absl::StatusOr<v1::RevokeTokenResponse> Coordinator::RevokeToken(
         run->second->Step(event::RevokeToken{request.token_id()}, call.now)
             .status());
   }
-  servers_changed_ = true;
+  NoteNames(response.token().run_uid());
   return response;
 }
 
@@ -301,7 +305,7 @@ absl::StatusOr<v1::RevokeIslandResponse> Coordinator::RevokeIsland(
                               call.now)
                         .status());
   }
-  servers_changed_ = true;
+  NoteNames(run->state().run_uid());
   return v1::RevokeIslandResponse();
 }
 

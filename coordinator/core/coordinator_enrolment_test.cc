@@ -469,7 +469,7 @@ TEST_F(CoordinatorEnrolmentTest, RevokesATokenWithItsIslandsInOneRecord) {
   ASSERT_TRUE(revoked.ok()) << revoked.status();
   EXPECT_EQ(revoked->revoked_name_count(), 2);
   const Effects effects = Sync();
-  EXPECT_TRUE(effects.servers_changed);
+  EXPECT_TRUE(effects.plan_changes.at("spring").names);
   int64_t own_records = 0;
   for (const LogEntry& entry : effects.batch.entries) {
     own_records += entry.run_id.empty() ? 1 : 0;
@@ -640,8 +640,12 @@ TEST_F(CoordinatorEnrolmentTest, RevokesAnIslandForGood) {
   v1::RevokeIslandRequest revoke;
   revoke.set_run_id("spring");
   revoke.set_island_id("e-attic");
+  Sync();
   ASSERT_TRUE(core_->RevokeIsland(revoke, CallOf(kOperator)).ok());
-  EXPECT_TRUE(Sync().servers_changed);
+  const Effects effects = Sync();
+  EXPECT_TRUE(effects.plan_changes.at("spring").names);
+  EXPECT_FALSE(effects.plan_changes.contains("autumn"));
+  EXPECT_THAT(effects.changed_servers, IsEmpty());
   EXPECT_EQ(WhyOut(Scope(*grant), "e-attic"), "REVOKED");
   EXPECT_EQ(Reason(core_->CheckReadmission("e-attic",
                                            **core_->FindRun("spring"))),
@@ -658,14 +662,17 @@ TEST_F(CoordinatorEnrolmentTest, RevokesAnIslandForGood) {
 }
 
 TEST_F(CoordinatorEnrolmentTest, AReportsAnswerNamesThePlanOfARevocation) {
-  v1::RegisterServerRequest server;
-  server.set_server_id("s0");
-  server.set_address("s0:7401");
-  server.set_incarnation(1);
-  ASSERT_TRUE(core_->RegisterServer(server, now_).ok());
+  for (const char* id : {"s0", "s1"}) {
+    v1::RegisterServerRequest server;
+    server.set_server_id(id);
+    server.set_address(absl::StrCat(id, ":7401"));
+    server.set_incarnation(1);
+    ASSERT_TRUE(core_->RegisterServer(server, now_).ok());
+  }
+  core_->Advance(now_);  // Places the runs.
   ASSERT_TRUE(CreateToken().ok());
   ASSERT_TRUE(Consume(Request('k', "attic")).ok());
-  EXPECT_TRUE(Sync().servers_changed);
+  EXPECT_TRUE(Sync().plan_changes.at("spring").names);
   v1::ReportShardsRequest report;
   report.set_server_id("s0");
   report.set_incarnation(1);

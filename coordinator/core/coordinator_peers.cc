@@ -67,7 +67,7 @@ void Coordinator::Freeze(const v1::Fault& fault, const absl::Status& refusal) {
   refusal_ = refusal;
   for (auto& [id, run] : runs_) run->Freeze(fault, refusal);
   NoteAllRuns();
-  servers_changed_ = true;
+  NoteAllServers();
   reasons_.push_back(
       absl::StrCat("accepts nothing new: ", fault.code(), ": expected ",
                    fault.expected(), ", found ", fault.found()));
@@ -263,7 +263,7 @@ absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
   server.report_seq = 0;
   server.reports = ReportJoiner();
   if (restarted) deleted_.Restart(request.server_id());
-  servers_changed_ = true;
+  changed_servers_.insert(request.server_id());
   if (is_other) {
     for (auto& [id, run] : runs_) {
       run->Step(event::MoveShards{request.server_id(), request.server_id()},
@@ -359,7 +359,7 @@ absl::Status Coordinator::MoveShards(const std::string& from,
   for (auto& [id, run] : runs_) {
     RETURN_IF_ERROR(run->Step(event::MoveShards{from, to}, now).status());
   }
-  servers_changed_ = true;
+  changed_servers_.insert({from, to});
   return absl::OkStatus();
 }
 

@@ -90,16 +90,15 @@ int64_t Coordinator::ServerPlanRevision(const std::string& server_id) const {
 }
 
 void Coordinator::NoteServerPlans(const Effects& effects) {
-  if (effects.servers_changed) {
-    for (auto& [id, server] : servers_) server.plan_revision = PlanRevision();
-    return;
-  }
+  const auto note = [&](const std::string& server_id) {
+    const auto server = servers_.find(server_id);
+    if (server != servers_.end()) server->second.plan_revision = PlanRevision();
+  };
+  for (const std::string& id : effects.changed_servers) note(id);
   for (const auto& [run_id, change] : effects.plan_changes) {
     if (!change.servers) continue;
     for (const std::string& id : runs_.at(run_id)->state().server_ids()) {
-      const auto server = servers_.find(id);
-      if (server == servers_.end()) continue;
-      server->second.plan_revision = PlanRevision();
+      note(id);
     }
   }
 }

@@ -317,7 +317,7 @@ class OlderLogTest : public testing::Test {
     EXPECT_EQ(copy_.entries.size(), entry_count);
     EXPECT_EQ(life_->Run().state(), v1::RUN_STATE_ACTIVE);
     EXPECT_EQ(life_->Run().fault().code(), "LOG_BEHIND");
-    EXPECT_EQ(life_->core().ListRuns({})->runs_size(), 1);
+    EXPECT_EQ(life_->core().ListRuns().runs_size(), 1);
   }
 
   Disk disk_;
@@ -363,7 +363,7 @@ TEST_F(OlderLogTest, AnIslandProvesIt) {
   EXPECT_EQ(Reason(CheckIsland(life_->core(), seen_)), "LOG_BEHIND");
   const Effects effects = life_->Sync();
   // The streams of plans end.
-  EXPECT_TRUE(effects.servers_changed);
+  EXPECT_TRUE(effects.changed_servers.contains("server-0"));
   EXPECT_TRUE(effects.changed_runs.contains("run"));
   EXPECT_EQ(Reason(life_->Machine().CheckIsland({"a", 1, "secret"})),
             "LOG_BEHIND");

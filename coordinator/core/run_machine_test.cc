@@ -1036,7 +1036,7 @@ TEST_F(RunMachineTest, APageOfIslandsAfterTheLastIsEmpty) {
   v1::ListIslandsRequest request;
   for (const int64_t token : {int64_t{2}, int64_t{3}, INT64_MAX}) {
     request.set_page_token(absl::StrCat(token));
-    const absl::StatusOr<IslandsPage> page = PlanIslands(2, request);
+    const absl::StatusOr<ItemsPage> page = PlanIslands(2, request);
     ASSERT_TRUE(page.ok()) << page.status();
     EXPECT_EQ(page->begin, page->end);
     EXPECT_EQ(page->next_page_token, "");
@@ -1044,6 +1044,26 @@ TEST_F(RunMachineTest, APageOfIslandsAfterTheLastIsEmpty) {
   request.set_page_token("1");
   EXPECT_EQ(PlanIslands(2, request)->end, 2u);
   EXPECT_EQ(BuildIslands(run_->machine()).islands_size(), 2);
+}
+
+TEST_F(RunMachineTest, APageOfCheckpointsFollowsOneThatIsGone) {
+  const std::vector<std::string> names = {"2 z", "10 a", "10 b"};
+  v1::ListCheckpointsRequest request;
+  request.set_page_size(1);
+  const auto plan = [&](const std::string& token) {
+    request.set_page_token(token);
+    const absl::StatusOr<ItemsPage> page = PlanCheckpoints(names, request);
+    if (!page.ok()) return std::string("refused");
+    return absl::StrCat(page->begin, "-", page->end, " ",
+                        page->next_page_token);
+  };
+  EXPECT_EQ(plan(""), "0-1 2 z");
+  EXPECT_EQ(plan("2 z"), "1-2 10 a");
+  EXPECT_EQ(plan("9 z"), "1-2 10 a");
+  EXPECT_EQ(plan("10 aa"), "2-3 ");
+  EXPECT_EQ(plan("11 "), "3-3 ");
+  EXPECT_EQ(plan("10"), "refused");
+  EXPECT_EQ(plan("a b"), "refused");
 }
 
 // Each fragment may have an unreported contribution.

@@ -8,6 +8,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/layout/ids.h"
 #include "base/layout/layout.h"
 #include "base/layout/run_timing.h"
 #include "base/status/cut_utf8.h"
@@ -26,10 +29,29 @@ namespace {
 
 constexpr int64_t kPageSizeDefault = 50;
 constexpr int64_t kPageSizeMax = 500;
+// A page token of ListRuns is this and a run_id.
+constexpr absl::string_view kAfterRun = "after ";
 constexpr size_t kPreviewSpecBytesMax = 12 << 10;
 constexpr size_t kPreviewReasonBytesMax = 200;
 // Islands that GetRunState names for one reason.
 constexpr int kNamedIslandsMax = 64;
+
+// INVALID_ARGUMENT: page_token is not one that the method returned.
+absl::Status WrongPageToken() {
+  return InvalidFields(
+      {{"page_token", "is not one that this method returned"}});
+}
+
+// The size of a page: 0 means 50, more than 500 means 500.
+//
+// INVALID_ARGUMENT: negative.
+absl::StatusOr<int64_t> PageSize(int32_t page_size) {
+  if (page_size < 0) {
+    return InvalidFields({{"page_size", "must be at least 0"}});
+  }
+  if (page_size == 0) return kPageSizeDefault;
+  return std::min<int64_t>(page_size, kPageSizeMax);
+}
 
 // The number before the page; 0 for the first page.
 absl::StatusOr<int64_t> PageStart(const std::string& token) {
@@ -37,6 +59,23 @@ absl::StatusOr<int64_t> PageStart(const std::string& token) {
   int64_t start = 0;
   if (!absl::SimpleAtoi(token, &start) || start <= 0) return WrongPageToken();
   return start;
+}
+
+ItemsPage TakePage(size_t begin, size_t count, int64_t size) {
+  return {begin, begin + std::min(static_cast<size_t>(size), count - begin), ""};
+}
+
+using CheckpointPlace = std::pair<int64_t, std::string>;  // commit_seq, pin_id.
+
+std::optional<CheckpointPlace> ParseCheckpointName(const std::string& name) {
+  const size_t space = name.find(' ');
+  CheckpointPlace place;
+  if (space == std::string::npos ||
+      !absl::SimpleAtoi(name.substr(0, space), &place.first)) {
+    return std::nullopt;
+  }
+  place.second = name.substr(space + 1);
+  return place;
 }
 
 // Since when nothing has arrived for the open round of `fragment`.
@@ -155,19 +194,6 @@ absl::Time FindWaitStart(const RunMachine& machine) {
     start = std::min(start, WaitsSince(machine, f));
   }
   return start;
-}
-
-absl::Status WrongPageToken() {
-  return InvalidFields(
-      {{"page_token", "is not one that this method returned"}});
-}
-
-absl::StatusOr<int64_t> PageSize(int32_t page_size) {
-  if (page_size < 0) {
-    return InvalidFields({{"page_size", "must be at least 0"}});
-  }
-  if (page_size == 0) return kPageSizeDefault;
-  return std::min<int64_t>(page_size, kPageSizeMax);
 }
 
 v1::RunMirror BuildMirror(const RunMachine& machine,
@@ -373,16 +399,52 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
   return response;
 }
 
-absl::StatusOr<IslandsPage> PlanIslands(size_t count,
-                                        const v1::ListIslandsRequest& request) {
+absl::StatusOr<ItemsPage> PlanIslands(size_t count,
+                                      const v1::ListIslandsRequest& request) {
   ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
   ASSIGN_OR_RETURN(const int64_t start, PageStart(request.page_token()));
-  IslandsPage page;
   // A forged token may hold any number.
-  page.begin = std::min(count, static_cast<size_t>(start));
-  page.end = page.begin + std::min(static_cast<size_t>(size),
-                                   count - page.begin);
+  ItemsPage page =
+      TakePage(std::min(count, static_cast<size_t>(start)), count, size);
   if (page.end < count) page.next_page_token = absl::StrCat(page.end);
+  return page;
+}
+
+absl::StatusOr<ItemsPage> PlanCheckpoints(
+    const std::vector<std::string>& names,
+    const v1::ListCheckpointsRequest& request) {
+  ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
+  auto begin = names.begin();
+  if (!request.page_token().empty()) {
+    // That of the last checkpoint of the previous page.
+    const std::optional<CheckpointPlace> after =
+        ParseCheckpointName(request.page_token());
+    if (!after.has_value()) return WrongPageToken();
+    begin = std::partition_point(begin, names.end(), [&](const auto& name) {
+      return ParseCheckpointName(name) <= after;
+    });
+  }
+  ItemsPage page = TakePage(static_cast<size_t>(begin - names.begin()),
+                            names.size(), size);
+  if (page.end < names.size()) page.next_page_token = names[page.end - 1];
+  return page;
+}
+
+absl::StatusOr<ItemsPage> PlanRuns(const std::vector<std::string>& run_ids,
+                                   const v1::ListRunsRequest& request) {
+  ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
+  // A token names the last run of the previous page.
+  absl::string_view after = request.page_token();
+  if (!after.empty() && (!absl::ConsumePrefix(&after, kAfterRun) ||
+                         !ValidateId("", after).ok())) {
+    return WrongPageToken();
+  }
+  const auto begin = std::upper_bound(run_ids.begin(), run_ids.end(), after);
+  ItemsPage page = TakePage(static_cast<size_t>(begin - run_ids.begin()),
+                            run_ids.size(), size);
+  if (page.end < run_ids.size()) {
+    page.next_page_token = absl::StrCat(kAfterRun, run_ids[page.end - 1]);
+  }
   return page;
 }
 
@@ -465,37 +527,18 @@ void AddShards(const RunMachine& machine, v1::Checkpoint& checkpoint) {
 
 }  // namespace
 
-absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
-    const RunMachine& machine, const v1::ListCheckpointsRequest& request) {
-  ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
-  // A token is "commit_seq pin_id" of the last pin of the previous page.
-  std::pair<int64_t, std::string> after = {-1, ""};
-  if (!request.page_token().empty()) {
-    const std::string& token = request.page_token();
-    const size_t space = token.find(' ');
-    if (space == std::string::npos ||
-        !absl::SimpleAtoi(token.substr(0, space), &after.first)) {
-      return WrongPageToken();
-    }
-    after.second = token.substr(space + 1);
-  }
+v1::ListCheckpointsResponse BuildCheckpoints(const RunMachine& machine) {
   std::map<std::pair<int64_t, std::string>, const storage::v1::PinSnapshot*>
       ordered;
   for (const auto& [pin_id, pin] : machine.state().pins()) {
     ordered[{pin.pin_set().pin().commit_seq(), pin_id}] = &pin;
   }
   v1::ListCheckpointsResponse response;
-  for (auto it = ordered.upper_bound(after); it != ordered.end(); ++it) {
-    if (response.checkpoints_size() == size) {
-      const v1::Pin& last = response.checkpoints(size - 1).pin();
-      response.set_next_page_token(
-          absl::StrCat(last.commit_seq(), " ", last.pin_id()));
-      break;
-    }
+  for (const auto& [place, pin] : ordered) {
     v1::Checkpoint& checkpoint = *response.add_checkpoints();
-    *checkpoint.mutable_pin() = it->second->pin_set().pin();
-    *checkpoint.mutable_create_time() = it->second->create_time();
-    const auto end = machine.observed().pin_ends.find(it->first.second);
+    *checkpoint.mutable_pin() = pin->pin_set().pin();
+    *checkpoint.mutable_create_time() = pin->create_time();
+    const auto end = machine.observed().pin_ends.find(place.second);
     if (end != machine.observed().pin_ends.end()) {
       *checkpoint.mutable_expire_time() = ToProto(end->second);
     }
@@ -505,6 +548,11 @@ absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
     }
   }
   return response;
+}
+
+std::string CheckpointName(const v1::Checkpoint& checkpoint) {
+  return absl::StrCat(checkpoint.pin().commit_seq(), " ",
+                      checkpoint.pin().pin_id());
 }
 
 absl::StatusOr<RoundsPage> PlanRounds(const RunState& state,

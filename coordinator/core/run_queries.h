@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "atoll/v1/enrolment.pb.h"
+#include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/training_state_service.pb.h"
 #include "coordinator/core/run_machine.h"
 
@@ -66,18 +68,27 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
 
 // All islands, without next_page_token.
 v1::ListIslandsResponse BuildIslands(const RunMachine& machine);
-// The islands of a page, of `count`: [begin, end), and the next page's token.
-struct IslandsPage {
+// All checkpoints, without next_page_token. An item's name is its place.
+v1::ListCheckpointsResponse BuildCheckpoints(const RunMachine& machine);
+std::string CheckpointName(const v1::Checkpoint& checkpoint);
+
+// The items of a page of a list: [begin, end), and the next page's token.
+struct ItemsPage {
   size_t begin = 0;
   size_t end = 0;
   std::string next_page_token;
 };
+// `count` or `names`: of the whole list, in its order. An item that a token names
+// may be gone.
+//
 // INVALID_ARGUMENT: page_size or page_token is wrong.
-absl::StatusOr<IslandsPage> PlanIslands(size_t count,
-                                        const v1::ListIslandsRequest& request);
-// INVALID_ARGUMENT: page_size or page_token is wrong.
-absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
-    const RunMachine& machine, const v1::ListCheckpointsRequest& request);
+absl::StatusOr<ItemsPage> PlanIslands(size_t count,
+                                      const v1::ListIslandsRequest& request);
+absl::StatusOr<ItemsPage> PlanCheckpoints(
+    const std::vector<std::string>& names,
+    const v1::ListCheckpointsRequest& request);
+absl::StatusOr<ItemsPage> PlanRuns(const std::vector<std::string>& run_ids,
+                                   const v1::ListRunsRequest& request);
 
 // A page of rounds: commit_seq in [begin, end), of those that are kept, all of
 // the run's past. A page ends where a restore has taken commits out. The
@@ -99,13 +110,5 @@ v1::GetMetricsResponse BuildMetrics(const RunMachine& machine,
 
 void SampleSeries(const RunMachine& machine, absl::Time now,
                   VolatileSeries& series);
-
-// The size of a page: 0 means 50, more than 500 means 500.
-//
-// INVALID_ARGUMENT: negative.
-absl::StatusOr<int64_t> PageSize(int32_t page_size);
-
-// INVALID_ARGUMENT: page_token is not one that the method returned.
-absl::Status WrongPageToken();
 
 }  // namespace atl::coordinator

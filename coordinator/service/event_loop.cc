@@ -502,7 +502,7 @@ void EventLoop::NoteStream(const std::string& run_id,
 }
 
 void EventLoop::PublishEvents(const Effects& effects) {
-  if (!effects.servers_changed && effects.changed_runs.empty()) return;
+  if (effects.changed_runs.empty()) return;
   // Another run may have the id by now, and these streams are not of it.
   const auto end_if_deleted = [&](const LogWatch& watch) {
     const std::vector<std::string>& ids = effects.batch.deleted_runs;

@@ -244,10 +244,10 @@ void PlanPublisher::Note(const Coordinator& coordinator,
     run->second.left_count = run->second.streams.size();
     islands_due_ = true;
   }
-  if (effects.servers_changed) {
+  if (!effects.changed_servers.empty()) {
     servers_due_ = true;
-    all_revision_ = effects.plan_revision;
     servers_.remove_if([&](const ServerStream& stream) {
+      if (!effects.changed_servers.contains(stream.server_id)) return false;
       const absl::Status status = coordinator.CheckServer(
           stream.server_id, stream.incarnation, stream.directory_id);
       if (status.ok()) return false;
@@ -262,6 +262,7 @@ void PlanPublisher::NoteServers(const std::string& run_id,
   ServerMarksOfRun& run = server_marks_[run_id];
   run.any = revision;
   if (change.all_members) run.all_members = revision;
+  if (change.names) run.names = revision;
   for (const int32_t slot : change.members) {
     const auto at = static_cast<size_t>(slot);
     if (run.members.size() <= at) run.members.resize(at + 1);
@@ -270,10 +271,10 @@ void PlanPublisher::NoteServers(const std::string& run_id,
 }
 
 ServerMarks PlanPublisher::ListMarks(const ServerMarksOfRun& run,
-                                     int64_t revision) const {
+                                     int64_t revision) {
   ServerMarks marks;
   marks.all_members = run.all_members > revision;
-  marks.names = all_revision_ > revision;
+  marks.names = run.names > revision;
   for (size_t slot = 0; slot < run.members.size(); ++slot) {
     if (run.members[slot] > revision) {
       marks.members.push_back(static_cast<int32_t>(slot));
@@ -418,7 +419,7 @@ void PlanPublisher::Offer(const Coordinator& coordinator, ServerStream& stream,
     if (!is_first) changes = std::move(before->second);
     const ServerMarksOfRun& run_marks = server_marks_[id];
     if (stream.takes_changes && !is_first &&
-        std::max(all_revision_, run_marks.any) <= stream.revision) {
+        run_marks.any <= stream.revision) {
       plan.add_unchanged_run_ids(id);
     } else if (!stream.takes_parts) {
       *plan.add_runs() = coordinator.ServerRunPlan(*run, *shard);

@@ -130,6 +130,7 @@ class PlanPublisher {
   struct ServerMarksOfRun {
     int64_t any = 0;
     int64_t all_members = 0;
+    int64_t names = 0;
     std::vector<int64_t> members;  // By slot.
   };
 
@@ -166,7 +167,7 @@ class PlanPublisher {
   void NoteServers(const std::string& run_id, const PlanChange& change,
                    int64_t revision);
   // The parts of the run's plan that may have changed after `revision`.
-  ServerMarks ListMarks(const ServerMarksOfRun& run, int64_t revision) const;
+  static ServerMarks ListMarks(const ServerMarksOfRun& run, int64_t revision);
   void Offer(const Coordinator& coordinator, ServerStream& stream,
              absl::Time now);
 
@@ -174,8 +175,6 @@ class PlanPublisher {
   std::map<std::string, Run> runs_;  // Those with streams.
   std::list<ServerStream> servers_;
   std::map<std::string, ServerMarksOfRun> server_marks_;  // By run_id.
-  // The newest revision with which all plans of servers may have changed.
-  int64_t all_revision_ = 0;
   std::vector<std::pair<std::string, IslandCredentials>> ended_;
   bool islands_due_ = false;  // Some run.due has something.
   bool servers_due_ = false;  // Some server may lack a plan.

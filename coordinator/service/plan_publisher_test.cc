@@ -312,7 +312,19 @@ class PlanPublisherTest : public testing::Test {
     }
   }
 
+  void Revoke(const std::string& run_id, const std::string& island_id) {
+    v1::RevokeIslandRequest revoke;
+    revoke.set_run_id(run_id);
+    revoke.set_island_id(island_id);
+    core_.RevokeIsland(revoke, {{"operator", ""}, {}, now_, now_})
+        .status()
+        .IgnoreError();
+  }
+
   void Operate(const std::string& run_id) {
+    if (Pick(100) == 0) {
+      return Revoke(run_id, absl::StrCat("i", Pick(kIslands)));
+    }
     RunMachine& run = Run(run_id);
     v1::ExportCheckpointRequest pin;
     pin.set_pin_id(absl::StrCat("pin-", Pick(3)));
@@ -579,6 +591,46 @@ TEST_F(PlanPublisherTest, AServerGetsOnlyItsOwnRunsAndOnlyWhatHasChanged) {
     EXPECT_EQ(receiver->plan.runs(0).members_size(), 1);
     EXPECT_EQ(receiver->plan.runs(1).members_size(), 0);
   }
+}
+
+TEST_F(PlanPublisherTest, WhatConcernsOneRunGoesToItsServersAlone) {
+  for (int s = 0; s < 2; ++s) Register(s);
+  Create("one", SimpleSpec());
+  Take();
+  Register(2);
+  Create("two", SimpleSpec());
+  StartRun("one");
+  Settle();
+  const auto of_both = WatchAsServer(0);
+  const auto of_one = WatchAsServer(1);
+  const auto of_two = WatchAsServer(2);
+  ASSERT_EQ(of_both->plan.runs_size(), 2);
+  ASSERT_EQ(of_two->plan.runs_size(), 1);
+  ASSERT_EQ(of_two->plan.runs(0).run_id(), "two");
+  Settle();
+  const int count = of_two->count;
+  const int run_count = of_both->run_count;
+  now_ += absl::Seconds(1);
+  Revoke("one", "i0");
+  Settle();
+  for (const auto& receiver : {of_both, of_one}) {
+    ASSERT_EQ(receiver->plan.runs(0).revoked_island_ids_size(), 1);
+    EXPECT_EQ(receiver->plan.runs(0).revoked_island_ids(0), "i0");
+  }
+  EXPECT_EQ(of_both->run_count, run_count + 1);
+  EXPECT_EQ(of_two->count, count);
+  now_ += absl::Seconds(1);
+  Register(1);
+  Settle();
+  ASSERT_TRUE(of_one->end.has_value());
+  EXPECT_EQ(of_two->count, count);
+  now_ += absl::Seconds(1);
+  ASSERT_TRUE(Run("one").Step(event::Cancel{}, now_).ok());
+  Take();
+  ASSERT_TRUE(core_.DeleteRun("one", "", now_).ok());
+  Settle();
+  EXPECT_EQ(of_both->plan.deleted_runs_size(), 1);
+  EXPECT_EQ(of_two->count, count);
 }
 
 TEST_F(PlanPublisherTest, AServersPlanSaysOnlyWhichPartsHaveChanged) {

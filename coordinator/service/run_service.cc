@@ -1,4 +1,3 @@
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,7 +13,6 @@
 #include "coordinator/service/answer.h"
 #include "coordinator/service/services.h"
 #include "coordinator/service/shared_answer.h"
-#include "coordinator/service/shared_slice.h"
 
 namespace atl::coordinator {
 namespace {
@@ -67,14 +65,9 @@ grpc::ServerUnaryReactor* Steer(EventLoop& loop,
                       });
 }
 
-// An encoded GetRunResponse.
-struct EncodedRun {
-  std::shared_ptr<const std::string> spec_part;
-  std::shared_ptr<const std::string> rest;
-};
-
 class RunServiceImpl : public v1::RunService::WithRawCallbackMethod_GetRun<
-                           v1::RunService::CallbackService> {
+                           v1::RunService::WithRawCallbackMethod_ListRuns<
+                               v1::RunService::CallbackService>> {
  public:
   explicit RunServiceImpl(EventLoop& loop) : loop_(loop) {}
 
@@ -100,25 +93,22 @@ class RunServiceImpl : public v1::RunService::WithRawCallbackMethod_GetRun<
   grpc::ServerUnaryReactor* GetRun(grpc::CallbackServerContext* context,
                                    const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response) override {
-    return AnswerShared<v1::GetRunRequest, EncodedRun>(
+    return AnswerShared<v1::GetRunRequest>(
         loop_, context, request, response,
         [](Coordinator& coordinator, RunMachine& run) {
           return [spec_part = EncodeSpecPart(run),
                   rest = BuildRunAnswer(run, coordinator)] {
-            return EncodedRun{spec_part, std::make_shared<const std::string>(
-                                             rest.SerializeAsString())};
+            return EncodedItems(rest, spec_part);
           };
         },
-        [](const EncodedRun& run, const v1::GetRunRequest&) {
-          const grpc::Slice parts[] = {ShareSlice(run.spec_part),
-                                       ShareSlice(run.rest)};
-          return grpc::ByteBuffer(parts, std::size(parts));
+        [](const EncodedItems& run, const v1::GetRunRequest&) {
+          return run.Whole();
         });
   }
 
   grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context,
-                                     const v1::ListRunsRequest* request,
-                                     v1::ListRunsResponse* response) override {
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override {
     const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
     if (!caller.ok()) return AnswerError(context, caller.status());
     if (!caller->scope.any) {
@@ -127,10 +117,18 @@ class RunServiceImpl : public v1::RunService::WithRawCallbackMethod_GetRun<
                           "a certificate for certain runs lists no runs: name "
                           "the run"));
     }
-    return Answer<v1::ListRunsResponse>(
+    return AnswerShared<v1::ListRunsRequest>(
         loop_, context, request, response,
-        [=](Coordinator& coordinator, absl::Time now) {
-          return coordinator.ListRuns(*request);
+        [](Coordinator& coordinator) {
+          return [list = coordinator.ListRuns()] {
+            return EncodedItems(list, list.runs(), [](const v1::Run& run) {
+              return run.run_id();
+            });
+          };
+        },
+        [](const EncodedItems& list, const v1::ListRunsRequest& asked) {
+          return CutPage<v1::ListRunsResponse>(list,
+                                               PlanRuns(list.names(), asked));
         });
   }
 

@@ -2,6 +2,7 @@
 // streams, sessions, and a store that fails.
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -9,6 +10,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "atoll/v1/island_service.grpc.pb.h"
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/v1/server_service.grpc.pb.h"
@@ -469,6 +472,83 @@ TEST_F(ServicesTest, PagesOfIslandsAndSomeMetricsArePartsOfTheWhole) {
       life_->states->GetMetrics(&wrong, request, &metrics);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), testing::HasSubstr("no such metric"));
+}
+
+TEST_F(ServicesTest, ListsAreMadeInTheReadPoolAndCutIntoPages) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.set_checkpoint_every_round_count(1);
+  RunAll(spec);
+  v1::CreateRunRequest second;
+  second.set_run_id("second");
+  *second.mutable_spec() = SimpleSpec();
+  v1::CreateRunResponse created;
+  grpc::ClientContext creating;
+  ASSERT_TRUE(life_->runs->CreateRun(&creating, second, &created).ok());
+
+  v1::ListRunsRequest runs;
+  v1::ListRunsResponse run_page;
+  v1::ListCheckpointsRequest checkpoints;
+  checkpoints.set_run_id("run");
+  v1::ListCheckpointsResponse checkpoint_page;
+  const auto list_runs = [&](absl::Duration patience = absl::Minutes(1)) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + patience));
+    return life_->runs->ListRuns(&context, runs, &run_page).error_code();
+  };
+  const auto list_checkpoints = [&](absl::Duration patience =
+                                        absl::Minutes(1)) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + patience));
+    return life_->states
+        ->ListCheckpoints(&context, checkpoints, &checkpoint_page)
+        .error_code();
+  };
+  // The thread of the core answers neither while the pool is busy.
+  std::promise<void> end;
+  const std::shared_future<void> ended = end.get_future().share();
+  for (int thread = 0; thread < 2; ++thread) {
+    life_->loop->reads().RunOwn([ended] { ended.wait(); });
+  }
+  const absl::Duration soon = absl::Milliseconds(200);
+  EXPECT_EQ(list_runs(soon), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(list_checkpoints(soon), grpc::StatusCode::DEADLINE_EXCEEDED);
+  end.set_value();
+
+  ASSERT_EQ(list_runs(), grpc::StatusCode::OK);
+  const v1::ListRunsResponse all_runs = run_page;
+  ASSERT_EQ(all_runs.runs_size(), 2);
+  EXPECT_EQ(all_runs.next_page_token(), "");
+  runs.set_page_size(1);
+  ASSERT_EQ(list_runs(), grpc::StatusCode::OK);
+  EXPECT_EQ(run_page.next_page_token(), "after run");
+  ASSERT_EQ(run_page.runs_size(), 1);
+  EXPECT_EQ(run_page.runs(0).SerializeAsString(),
+            all_runs.runs(0).SerializeAsString());
+  runs.set_page_token("after run");
+  ASSERT_EQ(list_runs(), grpc::StatusCode::OK);
+  ASSERT_EQ(run_page.runs_size(), 1);
+  EXPECT_EQ(run_page.runs(0).run_id(), "second");
+  runs.set_page_token("run");
+  EXPECT_EQ(list_runs(), grpc::StatusCode::INVALID_ARGUMENT);
+
+  ASSERT_EQ(list_checkpoints(), grpc::StatusCode::OK);
+  const v1::ListCheckpointsResponse all = checkpoint_page;
+  ASSERT_GE(all.checkpoints_size(), 2);
+  EXPECT_EQ(all.next_page_token(), "");
+  EXPECT_EQ(all.checkpoints(0).shards_size(), 2);
+  checkpoints.set_page_size(1);
+  for (const v1::Checkpoint& checkpoint : all.checkpoints()) {
+    ASSERT_EQ(list_checkpoints(), grpc::StatusCode::OK);
+    ASSERT_EQ(checkpoint_page.checkpoints_size(), 1);
+    EXPECT_EQ(checkpoint_page.checkpoints(0).SerializeAsString(),
+              checkpoint.SerializeAsString());
+    checkpoints.set_page_token(checkpoint_page.next_page_token());
+  }
+  EXPECT_EQ(checkpoint_page.next_page_token(), "");
+  checkpoints.set_page_token("round-1");
+  EXPECT_EQ(list_checkpoints(), grpc::StatusCode::INVALID_ARGUMENT);
+  checkpoints.set_run_id("third");
+  EXPECT_EQ(list_checkpoints(), grpc::StatusCode::NOT_FOUND);
 }
 
 TEST_F(ServicesTest, DeletesARunWithItsHistory) {

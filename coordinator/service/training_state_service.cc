@@ -1,5 +1,4 @@
 #include <deque>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -87,39 +86,17 @@ using RawStates = States::WithRawCallbackMethod_GetRunState<
     States::WithRawCallbackMethod_ListIslands<
         States::WithRawCallbackMethod_ListRounds<
             States::WithRawCallbackMethod_GetMetrics<
-                States::WithRawCallbackMethod_WatchRun<
-                    States::CallbackService>>>>>;
-
-absl::StatusOr<grpc::ByteBuffer> CutIslands(
-    const EncodedItems& islands, const v1::ListIslandsRequest& request) {
-  ASSIGN_OR_RETURN(const IslandsPage page,
-                   PlanIslands(islands.size(), request));
-  v1::ListIslandsResponse rest;
-  rest.set_next_page_token(page.next_page_token);
-  const grpc::Slice parts[] = {islands.Slice(page.begin, page.end),
-                               grpc::Slice(rest.SerializeAsString())};
-  return grpc::ByteBuffer(parts, std::size(parts));
-}
-
-struct MetricsView {
-  explicit MetricsView(const v1::GetMetricsResponse& metrics)
-      : items(metrics, metrics.series()) {
-    for (const v1::MetricSeries& series : metrics.series()) {
-      names.push_back(series.name());
-    }
-  }
-
-  EncodedItems items;
-  std::vector<std::string> names;  // By item.
-};
+                States::WithRawCallbackMethod_ListCheckpoints<
+                    States::WithRawCallbackMethod_WatchRun<
+                        States::CallbackService>>>>>>;
 
 absl::StatusOr<grpc::ByteBuffer> CutMetrics(
-    const MetricsView& view, const v1::GetMetricsRequest& request) {
+    const EncodedItems& series, const v1::GetMetricsRequest& request) {
   std::set<std::string> wanted(request.names().begin(), request.names().end());
   std::vector<grpc::Slice> parts;
-  for (size_t i = 0; i < view.names.size(); ++i) {
-    if (request.names().empty() || wanted.erase(view.names[i]) > 0) {
-      parts.push_back(view.items.Slice(i, i + 1));
+  for (size_t i = 0; i < series.names().size(); ++i) {
+    if (request.names().empty() || wanted.erase(series.names()[i]) > 0) {
+      parts.push_back(series.Slice(i, i + 1));
     }
   }
   if (!wanted.empty()) {
@@ -127,7 +104,7 @@ absl::StatusOr<grpc::ByteBuffer> CutMetrics(
                                                  "\" is not a metric of a "
                                                  "run")}});
   }
-  parts.push_back(view.items.Rest());
+  parts.push_back(series.Rest());
   return grpc::ByteBuffer(parts.data(), parts.size());
 }
 
@@ -140,7 +117,7 @@ class TrainingStateServiceImpl : public RawStates {
   grpc::ServerUnaryReactor* GetRunState(grpc::CallbackServerContext* context,
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override {
-    return AnswerShared<v1::GetRunStateRequest, EncodedItems>(
+    return AnswerShared<v1::GetRunStateRequest>(
         loop_, context, request, response,
         [](Coordinator& coordinator, RunMachine& run) {
           return [state = BuildRunState(run, coordinator)] {
@@ -148,22 +125,43 @@ class TrainingStateServiceImpl : public RawStates {
           };
         },
         [](const EncodedItems& state, const v1::GetRunStateRequest&) {
-          const grpc::Slice whole = state.Rest();
-          return grpc::ByteBuffer(&whole, 1);
+          return state.Whole();
         });
   }
 
   grpc::ServerUnaryReactor* ListIslands(grpc::CallbackServerContext* context,
                                         const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override {
-    return AnswerShared<v1::ListIslandsRequest, EncodedItems>(
+    return AnswerShared<v1::ListIslandsRequest>(
         loop_, context, request, response,
         [](Coordinator& coordinator, RunMachine& run) {
           return [list = BuildIslands(run)] {
-            return EncodedItems(list, list.islands());
+            return EncodedItems(list, list.islands(),
+                                [](const v1::Island& island) {
+                                  return island.island_id();
+                                });
           };
         },
-        CutIslands);
+        [](const EncodedItems& list, const v1::ListIslandsRequest& asked) {
+          return CutPage<v1::ListIslandsResponse>(
+              list, PlanIslands(list.names().size(), asked));
+        });
+  }
+
+  grpc::ServerUnaryReactor* ListCheckpoints(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+      grpc::ByteBuffer* response) override {
+    return AnswerShared<v1::ListCheckpointsRequest>(
+        loop_, context, request, response,
+        [](Coordinator& coordinator, RunMachine& run) {
+          return [list = BuildCheckpoints(run)] {
+            return EncodedItems(list, list.checkpoints(), CheckpointName);
+          };
+        },
+        [](const EncodedItems& list, const v1::ListCheckpointsRequest& asked) {
+          return CutPage<v1::ListCheckpointsResponse>(
+              list, PlanCheckpoints(list.names(), asked));
+        });
   }
 
   // The rows are read and encoded off the loop.
@@ -216,12 +214,15 @@ class TrainingStateServiceImpl : public RawStates {
   grpc::ServerUnaryReactor* GetMetrics(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
-    return AnswerShared<v1::GetMetricsRequest, MetricsView>(
+    return AnswerShared<v1::GetMetricsRequest>(
         loop_, context, request, response,
         [](Coordinator& coordinator, RunMachine& run) {
           return [metrics = BuildMetrics(
                       run, coordinator.series(run.state().run_id()))] {
-            return MetricsView(metrics);
+            return EncodedItems(metrics, metrics.series(),
+                                [](const v1::MetricSeries& series) {
+                                  return series.name();
+                                });
           };
         },
         CutMetrics);
@@ -247,17 +248,6 @@ class TrainingStateServiceImpl : public RawStates {
       writer->End(caller.status());
     }
     return writer.get();
-  }
-
-  grpc::ServerUnaryReactor* ListCheckpoints(
-      grpc::CallbackServerContext* context,
-      const v1::ListCheckpointsRequest* request,
-      v1::ListCheckpointsResponse* response) override {
-    return AnswerForRun(
-        loop_, context, request, response,
-        [=](Coordinator& coordinator, RunMachine& run, absl::Time now) {
-          return BuildCheckpoints(run, *request);
-        });
   }
 
   grpc::ServerUnaryReactor* GetCluster(

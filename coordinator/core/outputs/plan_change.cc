@@ -7,6 +7,7 @@ void PlanChange::Add(const PlanChange& other) {
   servers |= other.servers;
   members.insert(other.members.begin(), other.members.end());
   all_members |= other.all_members;
+  names |= other.names;
   shared |= other.shared;
   all_slots |= other.all_slots;
   slots.insert(other.slots.begin(), other.slots.end());

@@ -15,7 +15,8 @@ struct PlanChange {
   bool log = false;        // The run's log has new records.
   bool servers = false;    // The plans of the run's servers,
   std::set<int32_t> members;  // in them, the members of these slots,
-  bool all_members = false;   // or all members.
+  bool all_members = false;   // or all members,
+  bool names = false;  // and the names of revoked and enrolled islands.
   bool shared = false;     // The part that all islands' plans share.
   bool all_slots = false;  // The own part of every island's plan.
   std::set<int32_t> slots;  // The own parts of these islands.
@@ -29,7 +30,7 @@ struct PlanChange {
   void Add(const PlanChange& other);
 };
 
-// Everything, as after a record of an unknown kind.
+// Everything that a record of a run can change, as after one of an unknown kind.
 PlanChange ChangeOfAll();
 
 // The plans that `record` of a run may have changed.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/layout/run_timing.h"
+#include "base/layout/seal_name.h"
 #include "base/status/cut_utf8.h"
 #include "coordinator/core/outputs/island_warning.h"
 #include "coordinator/core/rounds/contributions.h"
@@ -76,10 +77,7 @@ bool HasSeal(const v1::ServerRunPlan* plan, const v1::Seal& seal) {
   return plan != nullptr &&
          std::any_of(plan->seals().begin(), plan->seals().end(),
                      [&](const v1::Seal& one) {
-                       return one.fragment() == seal.fragment() &&
-                              one.version() == seal.version() &&
-                              one.attempt() == seal.attempt() &&
-                              one.has_verdict() == seal.has_verdict();
+                       return IsSameSeal(one, seal);
                      });
 }
 
@@ -295,15 +293,6 @@ v1::PlanMember MakePlanMember(const Member& member) {
   told.set_island_epoch(member.record.island_epoch());
   told.set_session_sha256(member.record.session_sha256());
   return told;
-}
-
-v1::Seal NameSeal(const v1::Seal& seal) {
-  v1::Seal name;
-  name.set_fragment(seal.fragment());
-  name.set_version(seal.version());
-  name.set_attempt(seal.attempt());
-  if (seal.has_verdict()) name.mutable_verdict();
-  return name;
 }
 
 v1::Commit NameCommit(const v1::Commit& commit) {

@@ -50,8 +50,7 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
 void AddMembers(const RunState& state, v1::ServerRunPlan& plan);
 void AddTokens(const RunState& state, v1::ServerRunPlan& plan);
 v1::PlanMember MakePlanMember(const Member& member);
-// Seals and commits of a plan before, as ServerRunPlan.is_change names them.
-v1::Seal NameSeal(const v1::Seal& seal);
+// A commit of a plan before, as ServerRunPlan.is_change names it.
 v1::Commit NameCommit(const v1::Commit& commit);
 
 // True once a shard has reported that it keeps nothing of an ended run without

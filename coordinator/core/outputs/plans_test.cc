@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/core/outputs/server_changes.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/spec/validate_spec.h"
 #include "coordinator/core/state/outcome_table.h"
@@ -278,6 +279,30 @@ TEST_F(PlansTest, TheLargestPlansFitTheirBounds) {
   EXPECT_LT(server.ByteSizeLong(), kMessageBytesMax);
   std::cout << "island " << plan.ByteSizeLong() << ", server "
             << server.ByteSizeLong() << std::endl;
+}
+
+TEST_F(PlansTest, AServersStreamKeepsLittleOfAPlan) {
+  for (const int fragment_count : {24, kFragmentsMax}) {
+    state_ = RunState();
+    Start(fragment_count, 1, 2);
+    for (int seq = 1; seq <= 256; ++seq) Reject(0, seq, "an old one");
+    for (int f = 0; f < fragment_count; ++f) Seal(f);
+    for (int f = 0; f < 16; ++f) {
+      Commit(f);
+      Open(f);
+      Seal(f);
+    }
+    ServerRunChanges given;
+    const auto plan = given.Next(state_, observed_, 0, ServerMarks(),
+                                 [](v1::ServerRunPlan&) {});
+    ASSERT_TRUE(plan.has_value());
+    EXPECT_EQ(plan->dropped_size(), 256);
+    EXPECT_EQ(plan->commits_size(), 16);
+    EXPECT_EQ(plan->seals_size(), fragment_count + 16);
+    std::cout << "kept " << given.memory_bytes() << std::endl;
+    // BOUNDS.md.
+    EXPECT_LT(given.memory_bytes(), size_t{6 << 10} + 192 * fragment_count);
+  }
 }
 
 TEST_F(PlansTest, AServersPlanOfTheMostIslandsFits) {

@@ -1,8 +1,9 @@
 #include "coordinator/core/outputs/server_changes.h"
 
 #include <algorithm>
-#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "base/layout/seal_name.h"
 #include "coordinator/core/outputs/plans.h"
 
 namespace atl::coordinator {
@@ -11,23 +12,13 @@ namespace {
 using Plan = v1::ServerRunPlan;
 
 template <typename List>
-bool IsSame(const List& a, const List& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const auto& one, const auto& other) {
-                      return one.SerializeAsString() ==
-                             other.SerializeAsString();
-                    });
-}
-
-// Omits a list that is as before.
-template <typename List>
-bool Omit(int number, const List& before, List& list, Plan& plan) {
-  const bool is_same = IsSame(before, list);
-  if (is_same) {
-    list.Clear();
-    plan.add_unchanged_fields(number);
+codec::Sha256Digest ComputeDigest(const List& list) {
+  std::string bytes;
+  for (const auto& one : list) {
+    const std::string encoded = one.SerializeAsString();
+    absl::StrAppend(&bytes, encoded.size(), ":", encoded);
   }
-  return is_same;
+  return codec::ComputeSha256(bytes);
 }
 
 // Adds the changed members in place of all. True if there are some.
@@ -58,16 +49,13 @@ std::optional<Plan> ServerRunChanges::Next(const RunState& state,
                                            int32_t shard,
                                            const ServerMarks& marks,
                                            const AddNames& add_names) {
-  if (given_.run_uid() != state.run_uid() || given_.run_id().empty() ||
-      given_.run_epoch() != state.run_epoch() || given_.shard() != shard) {
-    Plan whole = BuildServerRunPlan(state, observed, shard);
-    Keep(whole);
-    encoded_.clear();
-    add_names(whole);
-    return whole;
-  }
-  Plan plan = BuildServerRunPlan(state, observed, shard, &given_);
-  plan.set_is_change(true);
+  const bool is_first = given_.run_uid() != state.run_uid() ||
+                        given_.run_id().empty() ||
+                        given_.run_epoch() != state.run_epoch() ||
+                        given_.shard() != shard;
+  if (is_first) lists_.clear();
+  Plan plan = BuildServerRunPlan(state, observed, shard,
+                                 is_first ? nullptr : &given_);
   bool has_contents =
       std::any_of(plan.seals().begin(), plan.seals().end(),
                   [](const v1::Seal& seal) {
@@ -77,14 +65,19 @@ std::optional<Plan> ServerRunChanges::Next(const RunState& state,
                   [](const v1::Commit& commit) {
                     return !commit.outcomes().empty();
                   });
-  const Plan before = std::move(given_);
-  Keep(plan);
-  has_contents |= !Omit(Plan::kPinsFieldNumber, before.pins(),
-                        *plan.mutable_pins(), plan);
-  has_contents |= !Omit(Plan::kDroppedFieldNumber, before.dropped(),
-                        *plan.mutable_dropped(), plan);
-  has_contents |= !Omit(Plan::kVersion0FieldNumber, before.version0(),
-                        *plan.mutable_version0(), plan);
+  KeepNames(plan);
+  has_contents |=
+      !Omit(Plan::kPinsFieldNumber, *plan.mutable_pins(), plan);
+  has_contents |=
+      !Omit(Plan::kDroppedFieldNumber, *plan.mutable_dropped(), plan);
+  has_contents |=
+      !Omit(Plan::kVersion0FieldNumber, *plan.mutable_version0(), plan);
+  if (is_first) {
+    whole_.reset();
+    add_names(plan);
+    return plan;
+  }
+  plan.set_is_change(true);
   if (marks.all_members) {
     AddMembers(state, plan);
     AddTokens(state, plan);
@@ -100,16 +93,29 @@ std::optional<Plan> ServerRunChanges::Next(const RunState& state,
     plan.add_unchanged_fields(Plan::kRevokedIslandIdsFieldNumber);
     plan.add_unchanged_fields(Plan::kEnrolledFieldNumber);
   }
-  std::string encoded;
-  if (!has_contents) plan.SerializeToString(&encoded);
-  const bool is_same = !has_contents && encoded == encoded_;
-  encoded_ = std::move(encoded);
+  std::optional<codec::Sha256Digest> whole;
+  if (!has_contents) whole = codec::ComputeSha256(plan.SerializeAsString());
+  const bool is_same = whole.has_value() && whole == whole_;
+  whole_ = whole;
   if (is_same) return std::nullopt;
   return plan;
 }
 
-void ServerRunChanges::Keep(const Plan& plan) {
-  given_.Clear();
+template <typename List>
+bool ServerRunChanges::Omit(int number, List& list, Plan& plan) {
+  const codec::Sha256Digest digest = ComputeDigest(list);
+  const auto [known, is_new] = lists_.emplace(number, digest);
+  if (!is_new && known->second == digest) {
+    list.Clear();
+    plan.add_unchanged_fields(number);
+    return true;
+  }
+  known->second = digest;
+  return false;
+}
+
+void ServerRunChanges::KeepNames(const Plan& plan) {
+  given_ = Plan();
   given_.set_run_id(plan.run_id());
   given_.set_run_uid(plan.run_uid());
   given_.set_run_epoch(plan.run_epoch());
@@ -120,9 +126,6 @@ void ServerRunChanges::Keep(const Plan& plan) {
   for (const v1::Commit& commit : plan.commits()) {
     *given_.add_commits() = NameCommit(commit);
   }
-  *given_.mutable_pins() = plan.pins();
-  *given_.mutable_dropped() = plan.dropped();
-  *given_.mutable_version0() = plan.version0();
 }
 
 }  // namespace atl::coordinator

@@ -6,13 +6,15 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "atoll/v1/plan.pb.h"
+#include "base/codec/sha256.h"
 #include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
 
@@ -38,15 +40,23 @@ class ServerRunChanges {
                                         const ServerMarks& marks,
                                         const AddNames& add_names);
 
- private:
-  // Keeps what later plans are compared with.
-  void Keep(const v1::ServerRunPlan& plan);
+  // The memory that it takes.
+  size_t memory_bytes() const {
+    return sizeof(*this) - sizeof(given_) + given_.SpaceUsedLong() +
+           lists_.size() * (sizeof(*lists_.begin()) + 4 * sizeof(void*));
+  }
 
-  // The newest plan without members and names, and without the contents of seals
-  // and commits.
+ private:
+  void KeepNames(const v1::ServerRunPlan& plan);
+  // Omits a list of `plan` that is as before. True if it is.
+  template <typename List>
+  bool Omit(int number, List& list, v1::ServerRunPlan& plan);
+
+  // The newest plan's run, and the names of its seals and commits.
   v1::ServerRunPlan given_;
-  // The newest plan, encoded, if it had no contents; otherwise empty.
-  std::string encoded_;
+  std::map<int, codec::Sha256Digest> lists_;  // By field number.
+  // The newest plan, if it had no contents.
+  std::optional<codec::Sha256Digest> whole_;
 };
 
 }  // namespace atl::coordinator

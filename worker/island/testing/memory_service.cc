@@ -370,8 +370,8 @@ void MemoryService::Settle() {
     const std::vector<server::ShardAction> actions = shard_.NextActions();
     for (const server::ShardAction& action : actions) Do(action);
     CHECK(shard_.fault().empty()) << shard_.fault();
-    changed = effects.servers_changed || !effects.changed_runs.empty() ||
-              !actions.empty();
+    changed = !effects.changed_servers.empty() ||
+              !effects.changed_runs.empty() || !actions.empty();
   }
   changed_.notify_all();
 }
