@@ -535,7 +535,9 @@ TEST(ParameterServerTest, EnrolledIslandsWaitForThePlanThatAnswersName) {
   rpc::Caller island = {Role::kIsland, "attic", RunScope()};
   island.scope.run_uid = "uid";
   island.scope.cluster_id = "cluster";
-  const auto check = (*server)->access().MakeCheck(island, "spring", "uid");
+  const auto check = [&] {
+    return (*server)->access().Check(island, "spring", "uid");
+  };
   const absl::Time end = absl::Now() + TestCluster::kPatience;
   // It asks for the plan again, for which it has waited for a lease.
   size_t count = 0;
