@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/features/features.h"
 #include "base/io/files.h"
+#include "base/status/refusal.h"
 #include "gtest/gtest.h"
 #include "server/service/testing/test_cluster.h"
 
@@ -556,9 +557,15 @@ TEST(ParameterServerTest, ItRegistersAgainWhenTheCoordinatorForgotIt) {
   TestCluster cluster(SmallRun(), 1);
   ASSERT_OK(cluster.StartAll());
   ASSERT_OK(cluster.Begin());
+  // A coordinator that is full is as good as away.
+  const absl::Status full =
+      RefuseForNow(absl::StatusCode::kResourceExhausted, "QUEUE_FULL", "full",
+                   absl::Milliseconds(1));
+  cluster.FailNext(0, "RegisterServer", full);
+  cluster.FailNext(0, "ReportShards", full);
   cluster.FailNext(0, "WaitForPlan",
                    absl::FailedPreconditionError("not registered"));
-  ASSERT_TRUE(cluster.WaitForRegistrations(0, 2));
+  ASSERT_TRUE(cluster.WaitForRegistrations(0, 3));
   ASSERT_OK(cluster.Round(0, 2));
 }
 

@@ -31,9 +31,9 @@ class PlanLease {
 
   // The time until which the plan in force counts.
   absl::Time end() const { return end_; }
-  // True if transfers that have begun may go on: until end(), and for at most
-  // `away_max` longer while the coordinator is away. It is not away if it has
-  // named a plan that has not come by the end of that answer.
+  // True if transfers that have begun may continue: until end(), and for at
+  // most `away_max` longer while the coordinator is away. It is not away if it
+  // has named a plan that has not come by the end of that answer.
   bool AllowsBegun(absl::Time now, absl::Duration away_max) const;
   // True if an answer has waited for its plan until its own end. The answers
   // that wait are then forgotten, so this is true once a lease.

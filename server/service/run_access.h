@@ -4,9 +4,9 @@
 // The certificate of an enrolled island can be revoked, and only a plan tells
 // this. So enrolled islands are refused if, for the length of the server's
 // lease, no answer has shown that the newest plan is here (core/plan_lease).
-// They call again, and lose nothing. Streams that have begun go on for kAwayMax
-// more while the coordinator is away. Certificates that an operator issued are
-// not refused then: an absent coordinator does not stop them.
+// They call again, and lose nothing. Streams that have begun continue for
+// kAwayMax more while the coordinator is away. Certificates that an operator
+// issued are not refused then: an absent coordinator does not stop them.
 
 #pragma once
 
@@ -29,8 +29,8 @@ namespace atl::server {
 
 class RunAccess {
  public:
-  // How much longer than a lease a stream goes on whose coordinator is away: a
-  // certificate may have been revoked that long before the stream ends.
+  // While the coordinator is away, a stream continues for this time after the
+  // lease. So a revoked certificate may have one for that long.
   static constexpr absl::Duration kAwayMax = absl::Minutes(10);
 
   // `clock` must outlive it.
