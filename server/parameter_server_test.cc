@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "base/features/features.h"
 #include "base/io/files.h"
+#include "base/status/refusal.h"
 #include "gtest/gtest.h"
 #include "server/service/testing/test_cluster.h"
 
@@ -557,7 +558,9 @@ TEST(ParameterServerTest, EnrolledIslandsWaitForThePlanThatAnswersName) {
   rpc::Caller island = {Role::kIsland, "attic", RunScope()};
   island.scope.run_uid = "uid";
   island.scope.cluster_id = "cluster";
-  const auto check = (*server)->access().MakeCheck(island, "spring", "uid");
+  const auto check = [&] {
+    return (*server)->access().Check(island, "spring", "uid");
+  };
   const absl::Time end = absl::Now() + TestCluster::kPatience;
   // It asks for the plan again, for which it has waited for a lease.
   size_t count = 0;
@@ -576,9 +579,15 @@ TEST(ParameterServerTest, ItRegistersAgainWhenTheCoordinatorForgotIt) {
   TestCluster cluster(SmallRun(), 1);
   ASSERT_OK(cluster.StartAll());
   ASSERT_OK(cluster.Begin());
+  // A coordinator that is full is as good as away.
+  const absl::Status full =
+      RefuseForNow(absl::StatusCode::kResourceExhausted, "QUEUE_FULL", "full",
+                   absl::Milliseconds(1));
+  cluster.FailNext(0, "RegisterServer", full);
+  cluster.FailNext(0, "ReportShards", full);
   cluster.FailNext(0, "WaitForPlan",
                    absl::FailedPreconditionError("not registered"));
-  ASSERT_TRUE(cluster.WaitForRegistrations(0, 2));
+  ASSERT_TRUE(cluster.WaitForRegistrations(0, 3));
   ASSERT_OK(cluster.Round(0, 2));
 }
 

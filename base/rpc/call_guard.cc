@@ -10,6 +10,7 @@
 #include "base/obs/log.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/guarded_service.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "grpcpp/generic/async_generic_service.h"
@@ -360,10 +361,12 @@ absl::Status CallGuard::Check(const grpc::ServerContextBase& call,
     if (found != calls_.end()) state = found->second;
   }
   if (state.is_excess) {
-    return absl::ResourceExhaustedError(
+    return RefuseForNow(
+        absl::StatusCode::kResourceExhausted, "TOO_MANY_OPEN_CALLS",
         absl::StrCat(GetCallerName(call), " has ", CallQuota::kOpenMax,
                      " calls open at this port, or given up just now; end "
-                     "some, or wait"));
+                     "some, or wait"),
+        absl::Seconds(1));
   }
   if (state.peer == nullptr || check_ == nullptr) {
     return absl::UnauthenticatedError("a call without a certificate");

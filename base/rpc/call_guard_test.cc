@@ -225,6 +225,8 @@ TEST_F(CallGuardTest, CallsOfACertificateAreBounded) {
   EXPECT_EQ(run.status().message(),
             "island:attic has 256 calls open at this port, or given up just "
             "now; end some, or wait");
+  EXPECT_TRUE(HasReason(run.status(), "TOO_MANY_OPEN_CALLS")) << run.status();
+  EXPECT_EQ(GetRetryDelay(run.status()), absl::Seconds(1));
   EXPECT_EQ(CheckServing(island, kPatience).code(),
             absl::StatusCode::kCancelled);
   // Others have a bound of their own.

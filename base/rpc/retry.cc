@@ -41,8 +41,9 @@ absl::Duration Backoff::Next(const absl::Status& status) {
   const uint64_t random = codec::SplitMix64(state_);
   state_ += codec::kSplitMixStep;
   const double unit = static_cast<double>(random >> 11) * 0x1.0p-53;  // [0, 1).
-  delay *= 0.5 + 0.5 * unit;
-  return DelayAsked(delay, status);
+  // Others may have been told the same time at the same moment.
+  const absl::Duration asked = DelayAsked(absl::ZeroDuration(), status);
+  return std::max(delay * (0.5 + 0.5 * unit), asked * (1 + 0.25 * unit));
 }
 
 }  // namespace atl::rpc

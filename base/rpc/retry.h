@@ -32,7 +32,8 @@ class Backoff {
  public:
   Backoff(const RetryPolicy& policy, uint64_t seed);
 
-  // The delay before the next attempt after `status`: at least DelayAsked.
+  // The delay before the next attempt after `status`: at least what its
+  // RetryInfo asks for, drawn from that time to a quarter more.
   absl::Duration Next(const absl::Status& status);
 
   // Call it when an attempt makes progress: the delays start over.

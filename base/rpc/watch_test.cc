@@ -156,10 +156,14 @@ TEST_F(WatchTest, AnOlderMessageReplacesNone) {
 TEST_F(WatchTest, OpensTheStreamAgainWhenItBreaks) {
   service_.Add({1, 1, false, absl::UnavailableError("stopping")});
   service_.Add({2, 2, false, absl::InternalError("broken off")});
-  service_.Add({3, 3, true, {}});
+  service_.Add(
+      {3, 3, false,
+       RefuseForNow(absl::StatusCode::kResourceExhausted, "TOO_MANY_STREAMS",
+                    "full", absl::Milliseconds(1))});
+  service_.Add({4, 4, true, {}});
   const auto watch = Open();
-  EXPECT_EQ(Await(*watch, 3), 3);
-  EXPECT_EQ(service_.stream_count(), 3);
+  EXPECT_EQ(Await(*watch, 4), 4);
+  EXPECT_EQ(service_.stream_count(), 4);
 }
 
 TEST_F(WatchTest, ComesBackWhenThePeerIsRestarted) {

@@ -14,7 +14,7 @@ enum class ExitCode : int {
   kTimeout = 3,          // A deadline passed.
   kInvalidConfig = 4,    // A run file, a setting or a request is wrong.
   kUnhealthy = 5,        // Data is damaged, or a component has stopped.
-  kConnection = 6,       // The peer does not answer.
+  kConnection = 6,       // The peer does not answer, or is full for now.
   kForbidden = 7,        // Missing or wrong credentials, or a wrong role.
   kNotFound = 8,         // No such object.
   kConflict = 9,         // Exists with other content, fenced, or wrong state.

@@ -36,6 +36,11 @@ bool IsHandshakeFailure(const absl::Status& status) {
           absl::StrContains(status.message(), "the certificate of "));
 }
 
+// True if the other side is full for a moment: it is as good as away.
+bool IsFull(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) && IsAway(status);
+}
+
 // The hint for a reason that the other side gave. Empty: no special hint.
 absl::string_view HintOfReason(absl::string_view reason) {
   if (reason == "NO_SUCH_RUN") {
@@ -129,6 +134,10 @@ std::string GetHint(const absl::Status& status) {
            "name the host that is dialled and have the role of the program "
            "there.";
   }
+  if (IsFull(status)) {
+    return absl::StrCat("Try again in ",
+                        absl::FormatDuration(*GetRetryDelay(status)), ".");
+  }
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
       // A TLS listener closes the connection like this if it rejects the
@@ -172,6 +181,7 @@ ExitCode ToExitCode(const absl::Status& status) {
     return static_cast<ExitCode>(code);
   }
   if (IsHandshakeFailure(status)) return ExitCode::kForbidden;
+  if (IsFull(status)) return ExitCode::kConnection;
   return CodeToExitCode(status.code());
 }
 

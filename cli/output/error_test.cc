@@ -47,6 +47,14 @@ TEST(ExitCodeTest, AFailedHandshakeIsAMatterOfCredentials) {
   }
 }
 
+TEST(ExitCodeTest, APeerThatIsFullForAMomentIsAsGoodAsAway) {
+  const absl::Status status =
+      RefuseForNow(absl::StatusCode::kResourceExhausted, "QUEUE_FULL", "full",
+                   absl::Seconds(2));
+  EXPECT_EQ(ToExitCode(status), ExitCode::kConnection);
+  EXPECT_EQ(GetHint(status), "Try again in 2s.");
+}
+
 TEST(ErrorTest, ATransferThatWasGivenUpAsksForTheServer) {
   const absl::Status status =
       absl::DeadlineExceededError("nothing has moved for 1m; last: ...");

@@ -19,6 +19,9 @@
 namespace atl::coordinator {
 namespace {
 
+// Its limits are of a minute, and a measurement takes some seconds.
+constexpr absl::Duration kBusyWait = absl::Seconds(10);
+
 absl::Status WrongPin(const HostPort& gate, const std::string& seen,
                       const std::string& wanted) {
   return Refuse(
@@ -47,7 +50,9 @@ absl::Status FromGateError(const v1::GateError& error) {
   if (!is_known) code = absl::StatusCode::kInternal;
   const absl::Status status(code, error.message());
   if (error.reason().empty()) return status;
-  return WithReason(status, {error.reason(), {}});
+  const absl::Status with_reason = WithReason(status, {error.reason(), {}});
+  return error.reason() == "BUSY" ? WithRetryDelay(with_reason, kBusyWait)
+                                  : with_reason;
 }
 
 absl::StatusOr<std::unique_ptr<GateClient>> GateClient::Make(

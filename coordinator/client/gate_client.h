@@ -61,7 +61,8 @@ class GateClient {
                                        std::string* root_pem = nullptr) const;
 
   // Measures the link, which takes some seconds. Errors as Call;
-  // RESOURCE_EXHAUSTED, BUSY: the gate measures other links now.
+  // RESOURCE_EXHAUSTED, BUSY, with a RetryInfo: the gate measures other links
+  // now.
   absl::StatusOr<rpc::LinkLoad> ProbeLink(const v1::LinkProbe& probe) const;
 
  private:

@@ -157,6 +157,16 @@ TEST_F(GateClientTest, AGatesErrorIsAStatusWithItsReason) {
   EXPECT_EQ(GetReason(status)->reason, "TOKEN_USED");
 }
 
+TEST_F(GateClientTest, ABusyGateIsAwayForAMoment) {
+  v1::GateError error;
+  error.set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
+  error.set_reason("TOO_MANY_IDENTITIES");
+  EXPECT_FALSE(IsAway(FromGateError(error)));
+  error.set_reason("BUSY");
+  EXPECT_TRUE(IsAway(FromGateError(error)));
+  EXPECT_TRUE(HasReason(FromGateError(error), "BUSY"));
+}
+
 TEST_F(GateClientTest, AnUnknownCodeIsInternal) {
   for (const int code : {-1, 0, 17, 1000}) {
     v1::GateError error;

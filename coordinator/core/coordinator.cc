@@ -21,13 +21,14 @@ namespace {
 // Shortest time between two samples of the volatile series.
 constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
 
-// Islands call so often that all of them together make about this many calls a
-// second, within the bounds of one's interval.
-constexpr double kHeartbeatsASecond = 500;
-constexpr absl::Duration kHeartbeatIntervalMin = absl::Seconds(2);
-constexpr absl::Duration kHeartbeatIntervalMax = absl::Seconds(20);
-
 }  // namespace
+
+absl::Duration HeartbeatInterval(int64_t island_count, absl::Duration lease) {
+  const absl::Duration by_count =
+      absl::Seconds(1) * static_cast<double>(island_count) / 500;
+  return std::min(lease / 4,
+                  std::clamp(by_count, absl::Seconds(2), absl::Seconds(20)));
+}
 
 absl::Status Coordinator::Restore(const LogSnapshot& log) {
   const storage::v1::Snapshot& snapshot = log.snapshot;
@@ -441,12 +442,8 @@ v1::HeartbeatResponse Coordinator::DescribeLease(const RunMachine& run) const {
   *response.mutable_lease_duration() = ToProto(lease);
   response.set_coordinator_features(ProgramFeatures());
   response.set_coordinator_epoch(coordinator_epoch_);
-  const absl::Duration by_count =
-      absl::Seconds(1) * static_cast<double>(island_count_) /
-      kHeartbeatsASecond;
-  *response.mutable_next_interval() = ToProto(std::min(
-      lease / 4,
-      std::clamp(by_count, kHeartbeatIntervalMin, kHeartbeatIntervalMax)));
+  *response.mutable_next_interval() =
+      ToProto(HeartbeatInterval(island_count_, lease));
   return response;
 }
 

@@ -213,6 +213,19 @@ TEST_F(CoordinatorTimersTest, AHeartbeatHandsOutNothingOfOtherRuns) {
   EXPECT_FALSE(Run("run1").state().members()[0].present());
 }
 
+TEST(HeartbeatIntervalTest, HasBoundsOfItsOwnAndOfTheLease) {
+  const auto seconds = [](int64_t island_count, int64_t lease) {
+    return absl::ToDoubleSeconds(
+        HeartbeatInterval(island_count, absl::Seconds(lease)));
+  };
+  EXPECT_EQ(seconds(0, 60), 2);
+  EXPECT_EQ(seconds(1000, 60), 2);
+  EXPECT_EQ(seconds(5000, 60), 10);
+  EXPECT_EQ(seconds(1'000'000, 600), 20);
+  EXPECT_EQ(seconds(1'000'000, 60), 15);
+  EXPECT_EQ(seconds(1, 4), 1);
+}
+
 TEST_F(CoordinatorTimersTest, IslandsLearnWhenToCallAgain) {
   CreateRun("run0");
   const absl::StatusOr<RunAnswer> joined = Join("run0", "i0");

@@ -27,8 +27,6 @@ CallOrigin GetOrigin(const grpc::CallbackServerContext* context, size_t bytes,
   const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
   if (!caller.ok() || caller->id.empty()) return origin;
   origin.caller = absl::StrCat(RoleName(caller->role), ":", caller->id);
-  origin.is_member =
-      caller->role == Role::kIsland || caller->role == Role::kReader;
   if (caller->role == Role::kServer) origin.rank = CallRank::kServer;
   if (caller->role == Role::kIsland) origin.rank = CallRank::kIsland;
   if (caller->role == Role::kReader) origin.rank = CallRank::kReader;

@@ -441,6 +441,9 @@ TEST_F(EventLoopTest, OneIslandCannotTakeTheStreamsOfOthers) {
 }
 
 TEST_F(EventLoopTest, OneRunCannotTakeTheStreamsOfOthers) {
+  // Five full runs fit.
+  EXPECT_GE(PlanPublisher::Bounds().islands.all, 5 * 1024);
+  EXPECT_GE(PlanPublisher::Bounds().islands.a_run, 1024);
   spec_.plan_streams.islands = {.all = 8, .a_run = 2};
   Start();
   Do([](Coordinator& coordinator, absl::Time now) {
@@ -822,6 +825,44 @@ TEST_F(EventLoopTest, ACallWhoseCallerIsGoneIsNotDecided) {
   });
   EXPECT_EQ(answered.get_future().get().code(), absl::StatusCode::kCancelled);
   EXPECT_FALSE(is_decided);
+}
+
+TEST_F(EventLoopTest, CallsAreDecidedByRankAndOfEachRunInTurn) {
+  std::vector<std::string> decided;  // Used on the loop.
+  std::vector<std::future<absl::Status>> answers;
+  const auto post = [&](const std::string& name, CallRank rank,
+                        const std::string& run_id = "") {
+    auto answered = std::make_shared<std::promise<absl::Status>>();
+    CallOrigin origin;
+    origin.rank = rank;
+    origin.run_id = run_id;
+    loop_->Post<bool>(
+        [&, name](Coordinator&, absl::Time) -> absl::StatusOr<bool> {
+          decided.push_back(name);
+          return true;
+        },
+        [answered](absl::StatusOr<bool> result) {
+          answered->set_value(result.status());
+        },
+        origin);
+    answers.push_back(answered->get_future());
+  };
+  SyncFor(absl::Seconds(1), [&] {
+    post("reader", CallRank::kReader, "a");
+    post("operator", CallRank::kOperator, "a");
+    post("island a1", CallRank::kIsland, "a");
+    post("island a2", CallRank::kIsland, "a");
+    post("island a3", CallRank::kIsland, "a");
+    post("island b1", CallRank::kIsland, "b");
+    post("server", CallRank::kServer);
+  });
+  for (std::future<absl::Status>& answer : answers) {
+    EXPECT_TRUE(answer.get().ok());
+  }
+  EXPECT_THAT(decided,
+              testing::ElementsAre("server", "island a1", "island b1",
+                                   "island a2", "island a3", "operator",
+                                   "reader"));
 }
 
 TEST_F(EventLoopTest, OneCallerDoesNotFillTheQueue) {

@@ -25,8 +25,8 @@ class ReadPool {
   // floods takes only its part.
   static constexpr WaitingCalls::Bounds kBounds = {
       .all = {48, size_t{16} << 20},
-      .members = {32, size_t{12} << 20},
-      .a_run = {24, size_t{8} << 20},
+      .members = {24, size_t{10} << 20},
+      .a_run = {16, size_t{6} << 20},
       .a_caller = {4, size_t{4} << 20},
       .a_reader = {4, size_t{4} << 20}};
   // The read counts until the last copy is destroyed: a reader may take its

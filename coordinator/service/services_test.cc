@@ -52,9 +52,11 @@ class FakeSigner : public DataUrlSigner {
 
 // One life of a coordinator on a store.
 struct Life {
-  explicit Life(Store& store, const SnapshotPolicy& snapshots = {}) {
+  explicit Life(Store& store, const SnapshotPolicy& snapshots = {},
+                const StreamBound& event_streams = {100, 100}) {
     EventLoop::Spec spec;
     spec.coordinator.snapshots = snapshots;
+    spec.event_streams = event_streams;
     spec.store = &store;
     spec.clock = &SystemClock();
     spec.recovery_period = absl::Milliseconds(1);
@@ -96,9 +98,10 @@ class ServicesTest : public testing::Test {
  protected:
   ServicesTest() : life_(std::make_unique<Life>(store_)) {}
 
-  absl::Status CreateRun(const v1::RunSpec& spec = SimpleSpec()) {
+  absl::Status CreateRun(const v1::RunSpec& spec = SimpleSpec(),
+                         const std::string& run_id = "run") {
     v1::CreateRunRequest request;
-    request.set_run_id("run");
+    request.set_run_id(run_id);
     *request.mutable_spec() = spec;
     v1::CreateRunResponse response;
     grpc::ClientContext context;
@@ -670,6 +673,43 @@ TEST_F(ServicesTest, StreamsEventsFromAnyRevisionOnUntilTheEnd) {
   grpc::ClientContext context;
   EXPECT_EQ(life_->states->WatchRun(&context, request)->Finish().error_code(),
             grpc::StatusCode::OUT_OF_RANGE);
+}
+
+TEST_F(ServicesTest, OneRunCannotTakeTheEventStreamsOfOthers) {
+  life_.reset();
+  life_ = std::make_unique<Life>(store_, SnapshotPolicy(),
+                                 StreamBound{.all = 3, .a_run = 2});
+  ASSERT_TRUE(CreateRun().ok());
+  ASSERT_TRUE(CreateRun(SimpleSpec(), "other").ok());
+  struct Watch {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::WatchRunResponse>> reader;
+  };
+  std::vector<std::unique_ptr<Watch>> watches;
+  const auto watch = [&](const std::string& run_id) {
+    v1::WatchRunRequest request;
+    request.set_run_id(run_id);
+    watches.push_back(std::make_unique<Watch>());
+    watches.back()->reader =
+        life_->states->WatchRun(&watches.back()->context, request);
+    v1::WatchRunResponse response;
+    return watches.back()->reader->Read(&response);
+  };
+  EXPECT_TRUE(watch("run"));
+  EXPECT_TRUE(watch("run"));
+  EXPECT_FALSE(watch("run"));
+  const absl::Status refused = rpc::FromGrpc(watches.back()->reader->Finish());
+  EXPECT_TRUE(HasReason(refused, "TOO_MANY_STREAMS")) << refused;
+  EXPECT_TRUE(IsAway(refused));
+  watches.pop_back();
+  EXPECT_TRUE(watch("other"));
+  EXPECT_FALSE(watch("other")) << "the bound of all";
+  EXPECT_FALSE(watches.back()->reader->Finish().ok());
+  watches.pop_back();
+  for (const auto& open : watches) {
+    open->context.TryCancel();
+    open->reader->Finish();
+  }
 }
 
 TEST_F(ServicesTest, KeepsWhatReadersAskThroughSnapshotsAndARestart) {

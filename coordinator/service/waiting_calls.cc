@@ -1,6 +1,7 @@
 #include "coordinator/service/waiting_calls.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/status/refusal.h"
 
@@ -20,22 +21,33 @@ void Add(Bound& used, size_t bytes) {
   used.bytes += bytes;
 }
 
-// The use by `key`; an empty key has no bound.
-template <typename Uses>
-Bound Find(const Uses& uses, const std::string& key) {
-  const auto found = uses.find(key);
-  return key.empty() || found == uses.end() ? Bound() : found->second;
+void Subtract(Bound& used, size_t bytes) {
+  --used.call_count;
+  used.bytes -= bytes;
 }
 
-template <typename Uses>
-void Remove(Uses& uses, const std::string& key, size_t bytes) {
+template <typename Uses, typename Key>
+Bound Find(const Uses& uses, const Key& key) {
+  const auto found = uses.find(key);
+  return found == uses.end() ? Bound() : found->second;
+}
+
+template <typename Uses, typename Key>
+void Remove(Uses& uses, const Key& key, size_t bytes) {
   const auto found = uses.find(key);
   if (found == uses.end()) return;
-  if (--found->second.call_count == 0) {
-    uses.erase(found);
-  } else {
-    found->second.bytes -= bytes;
-  }
+  Subtract(found->second, bytes);
+  if (found->second.call_count == 0) uses.erase(found);
+}
+
+bool IsMember(const CallOrigin& origin) {
+  return origin.rank == CallRank::kIsland || origin.rank == CallRank::kReader;
+}
+
+// Without TLS all callers have the operators' rank.
+absl::string_view OfRank(CallRank rank) {
+  if (rank == CallRank::kIsland) return " of islands";
+  return rank == CallRank::kReader ? " of readers" : "";
 }
 
 absl::Status QueueFull(const std::string& whose) {
@@ -49,32 +61,33 @@ absl::Status QueueFull(const std::string& whose) {
 
 absl::Status WaitingCalls::Admit(const CallOrigin& origin) {
   if (!Fits(all_, origin.bytes, bounds_.all)) return QueueFull("");
-  if (origin.is_member && !Fits(members_, origin.bytes, bounds_.members)) {
-    return QueueFull(" of islands");
+  Bound& of_rank = ranks_[static_cast<size_t>(origin.rank)];
+  if (IsMember(origin) && !Fits(of_rank, origin.bytes, bounds_.members)) {
+    return QueueFull(std::string(OfRank(origin.rank)));
   }
-  if (!Fits(Find(runs_, origin.run_id), origin.bytes, bounds_.a_run)) {
-    return QueueFull(absl::StrCat(" for run ", origin.run_id));
+  const RunRank run = {origin.run_id, origin.rank};
+  if (!origin.run_id.empty() &&
+      !Fits(Find(runs_, run), origin.bytes, bounds_.a_run)) {
+    return QueueFull(
+        absl::StrCat(OfRank(origin.rank), " for run ", origin.run_id));
   }
   const Bound& bound = origin.rank == CallRank::kReader ? bounds_.a_reader
                                                         : bounds_.a_caller;
-  if (!Fits(Find(callers_, origin.caller), origin.bytes, bound)) {
+  if (!origin.caller.empty() &&
+      !Fits(Find(callers_, origin.caller), origin.bytes, bound)) {
     return QueueFull(absl::StrCat(" of ", origin.caller));
   }
   Add(all_, origin.bytes);
-  if (origin.is_member) Add(members_, origin.bytes);
-  if (!origin.run_id.empty()) Add(runs_[origin.run_id], origin.bytes);
+  Add(of_rank, origin.bytes);
+  if (!origin.run_id.empty()) Add(runs_[run], origin.bytes);
   if (!origin.caller.empty()) Add(callers_[origin.caller], origin.bytes);
   return absl::OkStatus();
 }
 
 void WaitingCalls::Release(const CallOrigin& origin) {
-  --all_.call_count;
-  all_.bytes -= origin.bytes;
-  if (origin.is_member) {
-    --members_.call_count;
-    members_.bytes -= origin.bytes;
-  }
-  Remove(runs_, origin.run_id, origin.bytes);
+  Subtract(all_, origin.bytes);
+  Subtract(ranks_[static_cast<size_t>(origin.rank)], origin.bytes);
+  Remove(runs_, RunRank{origin.run_id, origin.rank}, origin.bytes);
   Remove(callers_, origin.caller, origin.bytes);
 }
 

@@ -1,15 +1,18 @@
 // How much may wait for the event loop: calls and their bytes, of one
-// certificate, of one run, of all islands, and of all together. So a caller that
-// floods takes only its part of the queue.
+// certificate, of one rank for one run, of all islands, of all readers, and of
+// all together. So callers that flood take only their part of the queue:
+// readers keep out no island of their run, and islands no operator.
 //
 // Pure. Thread-compatible.
 
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -36,7 +39,6 @@ struct CallOrigin {
   // on any thread, before the call is answered.
   std::function<bool()> is_gone;
   bool gone() const { return is_gone && is_gone(); }
-  bool is_member = false;  // The certificate is an island's or a reader's.
   CallRank rank = CallRank::kOperator;  // Also of our own events.
 };
 
@@ -48,9 +50,9 @@ class WaitingCalls {
   };
   struct Bounds {
     Bound all = {8192, size_t{256} << 20};
-    // All islands and readers: servers and operators still get in.
-    Bound members = {6144, size_t{192} << 20};
-    Bound a_run = {4096, size_t{64} << 20};
+    // All islands, and all readers: servers and operators still get in.
+    Bound members = {3072, size_t{96} << 20};
+    Bound a_run = {2048, size_t{32} << 20};  // One rank has this.
     Bound a_caller = {64, size_t{16} << 20};
     // Of a caller that is a reader: those that wait share one view.
     Bound a_reader = {8, size_t{4} << 20};
@@ -67,12 +69,15 @@ class WaitingCalls {
   void Release(const CallOrigin& origin);
 
  private:
-  using Uses = absl::flat_hash_map<std::string, Bound>;
+  template <typename Key>
+  using Uses = absl::flat_hash_map<Key, Bound>;
+  using RunRank = std::pair<std::string, CallRank>;
 
   const Bounds bounds_;
-  Bound all_, members_;
-  Uses runs_;     // None is empty.
-  Uses callers_;  // None is empty.
+  Bound all_;
+  std::array<Bound, kCallRankCount> ranks_;
+  Uses<RunRank> runs_;         // None is empty.
+  Uses<std::string> callers_;  // None is empty.
 };
 
 }  // namespace atl::coordinator

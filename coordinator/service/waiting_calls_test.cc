@@ -9,8 +9,8 @@ namespace atl::coordinator {
 namespace {
 
 CallOrigin Of(const std::string& caller, const std::string& run_id,
-              size_t bytes = 1) {
-  return {caller, run_id, bytes, nullptr};
+              size_t bytes = 1, CallRank rank = CallRank::kOperator) {
+  return {caller, run_id, bytes, nullptr, rank};
 }
 
 WaitingCalls::Bounds Small() {
@@ -53,24 +53,41 @@ TEST(WaitingCallsTest, ARunTakesOnlyItsPart) {
   EXPECT_TRUE(calls.Admit(Of("e", "other")).ok());
 }
 
-TEST(WaitingCallsTest, IslandsLeaveRoomForServers) {
+TEST(WaitingCallsTest, MembersLeaveRoomForServersAndForEachOther) {
   WaitingCalls::Bounds bounds = Small();
-  bounds.members = {3, 60};
+  bounds.members = {2, 60};
   WaitingCalls calls(bounds);
-  const auto of_island = [](const std::string& caller) {
-    CallOrigin origin = Of(caller, "");
-    origin.is_member = true;
-    return origin;
+  const auto admit = [&](const std::string& caller, CallRank rank) {
+    return calls.Admit(Of(caller, "", 1, rank));
   };
-  for (const char* caller : {"a", "b", "c"}) {
-    EXPECT_TRUE(calls.Admit(of_island(caller)).ok());
+  for (const char* caller : {"a", "b"}) {
+    EXPECT_TRUE(admit(caller, CallRank::kReader).ok());
   }
-  EXPECT_TRUE(HasReason(calls.Admit(of_island("d")), "QUEUE_FULL"));
-  for (const char* caller : {"server:s", "operator:o", ""}) {
-    EXPECT_TRUE(calls.Admit(Of(caller, "")).ok());
+  const absl::Status refused = admit("c", CallRank::kReader);
+  EXPECT_TRUE(HasReason(refused, "QUEUE_FULL"));
+  EXPECT_EQ(refused.message(),
+            "too many calls of readers wait for the coordinator");
+  for (const char* caller : {"d", "e"}) {
+    EXPECT_TRUE(admit(caller, CallRank::kIsland).ok());
   }
-  calls.Release(of_island("a"));
-  EXPECT_TRUE(calls.Admit(of_island("d")).ok());
+  EXPECT_FALSE(admit("f", CallRank::kIsland).ok());
+  EXPECT_TRUE(admit("server:s", CallRank::kServer).ok());
+  EXPECT_TRUE(admit("operator:o", CallRank::kOperator).ok());
+  calls.Release(Of("d", "", 1, CallRank::kIsland));
+  EXPECT_TRUE(admit("f", CallRank::kIsland).ok());
+}
+
+// Else readers of a run could stop its heartbeats, and its islands could keep
+// an operator from revoking them.
+TEST(WaitingCallsTest, EachRankHasItsPartOfARun) {
+  WaitingCalls calls({.all = {100, 1000}, .a_run = {2, 60}});
+  for (const CallRank rank :
+       {CallRank::kReader, CallRank::kIsland, CallRank::kOperator}) {
+    for (const char* caller : {"a", "b"}) {
+      EXPECT_TRUE(calls.Admit(Of(caller, "flooded", 1, rank)).ok());
+    }
+    EXPECT_FALSE(calls.Admit(Of("c", "flooded", 1, rank)).ok());
+  }
 }
 
 TEST(WaitingCallsTest, BytesCountToo) {

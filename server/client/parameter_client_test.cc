@@ -311,6 +311,10 @@ TEST_F(ParameterClientTest, APushBeginsWithTheChunksThatTheOneBeforeCameTo) {
   EXPECT_LT(servers_[0]->chunk_count() - first_count, first_count);
 }
 
+TEST_F(ParameterClientTest, TwoClientsDrawOtherWaits) {
+  EXPECT_NE(ParameterClientOptions().seed, ParameterClientOptions().seed);
+}
+
 TEST_F(ParameterClientTest, TriesAgainWhatMayPass) {
   UseLayout({{2 * kBlock}});
   StartServers(2);

@@ -14,14 +14,14 @@ void PlanLease::TakePlan(int64_t revision) {
   revision_ = revision;
   std::erase_if(waiting_, [&](const Answer& answer) {
     if (answer.revision > revision_) return false;
-    end_ = std::max(end_, answer.end);
+    Extend(answer.end);
     return true;
   });
 }
 
 void PlanLease::NoteAnswer(int64_t revision, absl::Time end) {
   if (revision <= revision_) {
-    end_ = std::max(end_, end);
+    Extend(end);
     return;
   }
   if (waiting_.size() == kWaitingMax) waiting_.pop_back();
@@ -29,9 +29,20 @@ void PlanLease::NoteAnswer(int64_t revision, absl::Time end) {
 }
 
 bool PlanLease::TakeOverdue(absl::Time now) {
-  if (waiting_.empty() || now < waiting_.front().end) return false;
+  if (!IsOverdue(now)) return false;
   waiting_.clear();
+  was_overdue_ = true;
   return true;
+}
+
+bool PlanLease::AllowsBegun(absl::Time now, absl::Duration away_max) const {
+  if (now < end_) return true;
+  return !was_overdue_ && !IsOverdue(now) && now < end_ + away_max;
+}
+
+void PlanLease::Extend(absl::Time end) {
+  end_ = std::max(end_, end);
+  was_overdue_ = false;
 }
 
 }  // namespace atl::server

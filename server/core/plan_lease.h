@@ -31,6 +31,10 @@ class PlanLease {
 
   // The time until which the plan in force counts.
   absl::Time end() const { return end_; }
+  // True if transfers that have begun may continue: until end(), and for at
+  // most `away_max` longer while the coordinator is away. It is not away if it
+  // has named a plan that has not come by the end of that answer.
+  bool AllowsBegun(absl::Time now, absl::Duration away_max) const;
   // True if an answer has waited for its plan until its own end. The answers
   // that wait are then forgotten, so this is true once a lease.
   bool TakeOverdue(absl::Time now);
@@ -41,10 +45,16 @@ class PlanLease {
     absl::Time end;
   };
 
+  void Extend(absl::Time end);
+  bool IsOverdue(absl::Time now) const {
+    return !waiting_.empty() && now >= waiting_.front().end;
+  }
+
   int64_t revision_ = 0;  // The revision of the plan in force.
   absl::Time end_ = absl::InfinitePast();
   // Answers whose plan is not in force yet: the first one and the newest.
   std::vector<Answer> waiting_;
+  bool was_overdue_ = false;  // Since end_ was last set.
 };
 
 }  // namespace atl::server

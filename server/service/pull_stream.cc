@@ -136,11 +136,11 @@ absl::Status PullStream::ReadRequest(const grpc::ByteBuffer& bytes,
   }
   ASSIGN_OR_RETURN(const rpc::Caller caller, rpc::GetCaller(*call_));
   ASSIGN_OR_RETURN(shard_, context_.find_shard(request->run_id()));
-  const auto check = context_.access.MakeCheck(caller, request->run_id(),
-                                               shard_->run_uid());
   // First: a plan may come in between.
-  context_.pull_watchdog.LimitTo(gate_.get(), check);
-  return check();
+  context_.pull_watchdog.LimitTo(
+      gate_.get(), context_.access.MakeCheck(caller, request->run_id(),
+                                             shard_->run_uid()));
+  return context_.access.Check(caller, request->run_id(), shard_->run_uid());
 }
 
 template <typename Request>

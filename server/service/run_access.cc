@@ -41,19 +41,27 @@ std::function<absl::Status()> RunAccess::MakeCheck(
     const rpc::Caller& caller, const std::string& run_id,
     const std::string& run_uid) const {
   return [this, caller, run_id, run_uid] {
-    return Check(caller, run_id, run_uid);
+    MutexLock lock(&mutex_);
+    return CheckThat(lease_.AllowsBegun(clock_.Now(), kAwayMax), caller, run_id,
+                     run_uid);
   };
 }
 
 absl::Status RunAccess::Check(const rpc::Caller& caller,
                               const std::string& run_id,
                               const std::string& run_uid) const {
+  MutexLock lock(&mutex_);
+  return CheckThat(clock_.Now() < lease_.end(), caller, run_id, run_uid);
+}
+
+absl::Status RunAccess::CheckThat(bool plan_counts, const rpc::Caller& caller,
+                                  const std::string& run_id,
+                                  const std::string& run_uid) const {
   if (caller.role != Role::kIsland && caller.role != Role::kReader) {
     return absl::OkStatus();
   }
-  MutexLock lock(&mutex_);
   // First: before the first plan the cluster's id is not known either.
-  if (caller.scope.enrolled() && clock_.Now() >= lease_.end()) {
+  if (caller.scope.enrolled() && !plan_counts) {
     return Refuse(absl::StatusCode::kUnavailable, "PLAN_TOO_OLD",
                   "the server has been without its coordinator's newest plan "
                   "for too long to know that this certificate still counts: "

@@ -4,8 +4,9 @@
 // The certificate of an enrolled island can be revoked, and only a plan tells
 // this. So enrolled islands are refused if, for the length of the server's
 // lease, no answer has shown that the newest plan is here (core/plan_lease).
-// They call again, and lose nothing. Certificates that an operator issued are
-// not refused then: an absent coordinator does not stop them.
+// They call again, and lose nothing. Streams that have begun continue for
+// kAwayMax more while the coordinator is away. Certificates that an operator
+// issued are not refused then: an absent coordinator does not stop them.
 
 #pragma once
 
@@ -28,6 +29,10 @@ namespace atl::server {
 
 class RunAccess {
  public:
+  // While the coordinator is away, a stream continues for this time after the
+  // lease. So a revoked certificate may have one for that long.
+  static constexpr absl::Duration kAwayMax = absl::Minutes(10);
+
   // `clock` must outlive it.
   explicit RunAccess(const Clock& clock) : clock_(clock) {}
 
@@ -46,13 +51,17 @@ class RunAccess {
   // UNAVAILABLE, PLAN_TOO_OLD: an enrolled certificate, and too old a plan.
   absl::Status Check(const rpc::Caller& caller, const std::string& run_id,
                      const std::string& run_uid) const;
-  // Check with these arguments, for a stream that asks again. Must not outlive
-  // this.
+  // The same for a stream that has begun, which asks again: PLAN_TOO_OLD as
+  // PlanLease::AllowsBegun. Must not outlive this.
   std::function<absl::Status()> MakeCheck(const rpc::Caller& caller,
                                           const std::string& run_id,
                                           const std::string& run_uid) const;
 
  private:
+  absl::Status CheckThat(bool plan_counts, const rpc::Caller& caller,
+                         const std::string& run_id, const std::string& run_uid)
+      const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const Clock& clock_;
   mutable Mutex mutex_;
   std::string cluster_id_ ABSL_GUARDED_BY(mutex_);

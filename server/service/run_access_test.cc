@@ -130,8 +130,47 @@ TEST_F(RunAccessTest, HoldsAnIssuedCertificateToItsRunIds) {
 TEST_F(RunAccessTest, AStreamsCheckFollowsThePlan) {
   const auto check = access_.MakeCheck(Enrolled("attic"), "spring", "uid");
   EXPECT_TRUE(check().ok());
+  TakePlan(kRevision + 1, {"attic"});
+  EXPECT_TRUE(HasReason(check(), "REVOKED"));
+}
+
+TEST_F(RunAccessTest, AStreamGoesOnForMinutesWhileTheCoordinatorIsAway) {
+  const auto check = access_.MakeCheck(Enrolled("attic"), "spring", "uid");
   clock_.Advance(kLease);
-  EXPECT_TRUE(absl::IsUnavailable(check()));
+  EXPECT_EQ(Reason(Enrolled("attic")), "PLAN_TOO_OLD") << "others wait";
+  clock_.Advance(RunAccess::kAwayMax - absl::Milliseconds(1));
+  EXPECT_TRUE(check().ok()) << check();
+  clock_.Advance(absl::Milliseconds(1));
+  EXPECT_TRUE(HasReason(check(), "PLAN_TOO_OLD"));
+}
+
+// Its plan stream needs a moment after its first answer.
+TEST_F(RunAccessTest, AStreamOutlivesTheCoordinatorsReturn) {
+  const auto check = access_.MakeCheck(Enrolled("attic"), "spring", "uid");
+  clock_.Advance(absl::Minutes(5));
+  access_.NoteAnswer(kRevision + 1, kLease);
+  EXPECT_TRUE(check().ok()) << check();
+  TakePlan(kRevision + 1, {});
+  EXPECT_TRUE(check().ok()) << check();
+  EXPECT_EQ(Reason(Enrolled("attic")), "");
+  TakePlan(kRevision + 2, {"attic"});
+  EXPECT_TRUE(HasReason(check(), "REVOKED"));
+}
+
+TEST_F(RunAccessTest, AStreamEndsALeaseAfterAnAnswerWhosePlanDoesNotCome) {
+  const auto check = access_.MakeCheck(Enrolled("attic"), "spring", "uid");
+  access_.NoteAnswer(kRevision + 1, kLease);  // The plan that revokes attic.
+  clock_.Advance(kLease - absl::Milliseconds(1));
+  access_.NoteAnswer(kRevision + 1, kLease);
+  EXPECT_TRUE(check().ok()) << check();
+  clock_.Advance(absl::Milliseconds(1));
+  EXPECT_TRUE(HasReason(check(), "PLAN_TOO_OLD"));
+  // It stays so when the server asks for the plan again.
+  EXPECT_TRUE(access_.TakeOverdue());
+  EXPECT_TRUE(HasReason(check(), "PLAN_TOO_OLD"));
+  TakePlan(kRevision + 1, {});
+  access_.NoteAnswer(kRevision + 1, kLease);
+  EXPECT_TRUE(check().ok()) << check();
 }
 
 TEST_F(RunAccessTest, RefusesAnEnrolledCertificateThatThePlanDoesNotList) {

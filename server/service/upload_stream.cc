@@ -33,10 +33,9 @@ absl::StatusOr<std::shared_ptr<Shard>> UploadStream::FindShard(
 absl::Status UploadStream::Admit(const rpc::Caller& caller,
                                  const std::string& run_id,
                                  const Shard& shard) {
-  const auto check =
-      context_.access.MakeCheck(caller, run_id, shard.run_uid());
-  LimitTo(check);  // First: a plan may come in between.
-  return check();
+  // First: a plan may come in between.
+  LimitTo(context_.access.MakeCheck(caller, run_id, shard.run_uid()));
+  return context_.access.Check(caller, run_id, shard.run_uid());
 }
 
 void UploadStream::OnMessage(const grpc::ByteBuffer& message) {

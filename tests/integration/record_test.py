@@ -20,6 +20,14 @@ STREAMING = {
 HASTY = {"schedule": {"min_quorum": 1, "grace_window": "0s",
                       "lease_duration": "30s", "round_count": 20}}
 
+ASYNC = {
+    "outer": {"optimizer": "delayed_nesterov", "learning_rate": 0.7,
+              "momentum": 0.5, "buffer_count": 3, "weighting": "uniform"},
+    "schedule": {"timing": "elastic", "max_staleness": 1, "min_quorum": 1,
+                 "inner_step_count": 8, "round_count": 36,
+                 "lease_duration": "30s"},
+}
+
 # "contribution 2: 3 steps, training loss 5.4321, 812 tokens/s".
 _LOGGED = re.compile(r"contribution (\d+): \d+ steps, training loss ([^,]+),")
 
@@ -93,7 +101,7 @@ class RecordTest(cluster_module.IntegrationTest):
         self.run_twice(STREAMING, point="island.trained.after@9")
 
     def assert_every_token_is_named(self, *changes):
-        values = self.run_values(run_file.ELASTIC, HASTY, *changes)
+        values = self.run_values(*changes)
         fragments = values.get("layout", {}).get("fragment_count", 1)
         cluster = self.cluster
         cluster.start_run(values)
@@ -122,11 +130,18 @@ class RecordTest(cluster_module.IntegrationTest):
                                      for _, totals in self.seen.values()))
 
     def test_every_token_stands_in_an_outcome_or_a_counter(self):
-        self.assert_every_token_is_named()
+        self.assert_every_token_is_named(run_file.ELASTIC, HASTY)
 
     def test_so_does_every_token_of_a_stream(self):
         self.assert_every_token_is_named(
-            STREAMING, {"schedule": {"max_ahead_steps": 2}})
+            run_file.ELASTIC, HASTY, STREAMING,
+            {"schedule": {"max_ahead_steps": 2}})
+
+    def test_so_does_every_token_of_an_async_run(self):
+        self.assert_every_token_is_named(ASYNC)
+
+    def test_so_does_every_token_of_a_strict_run(self):
+        self.assert_every_token_is_named()
 
     def test_an_island_that_leaves_tells_why(self):
         cluster = self.cluster

@@ -214,13 +214,12 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
       const absl::Duration latency = Now() - now;
       now += latency;
       MutexLock lock(&mutex_);
+      const double draw = std::generate_canonical<double, 53>(random_);
       if (answer.ok()) {
         heartbeat_latency_.Add(latency);
         const absl::Duration lease = FromProto(answer->lease_duration());
         if (lease > absl::ZeroDuration()) lease_ = lease;
         last_contact_ = now;
-        const double draw =
-            std::generate_canonical<double, 53>(random_);
         next_heartbeat =
             now + HeartbeatInterval(FromProto(answer->next_interval()), lease_,
                                     draw);
@@ -229,8 +228,9 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
         next_heartbeat =
             now + HeartbeatInterval(absl::ZeroDuration(), lease_, /*draw=*/1);
       } else {
-        next_heartbeat = now + rpc::DelayAsked(std::min(kAwayWait, lease_ / 3),
-                                               answer.status());
+        const absl::Duration wait = rpc::DelayAsked(
+            std::min(kAwayWait, lease_ / 3), answer.status());
+        next_heartbeat = now + wait * (1 + 0.25 * draw);
       }
       if (is_reporting()) {
         next_look = answer.ok() ? now + options_.report_interval
