@@ -75,37 +75,6 @@ class CliTest(cluster_module.IntegrationTest):
                                    stdout=lost)
         self.assertIn("Broken pipe", done.stderr)
 
-    def test_a_coordinator_outlives_the_reader_of_its_messages(self):
-        cluster = self.cluster
-        data_dir = os.path.join(cluster.directory, "alone")
-        port_file = data_dir + ".port"
-        processes.init_coordinator(data_dir)
-        reader, writer = os.pipe()
-        os.close(reader)
-        with os.fdopen(writer, "w") as lost:
-            process = subprocess.Popen(
-                [processes.binary(processes.COORDINATOR),
-                 "--listen=127.0.0.1:0", "--data-dir=" + data_dir,
-                 "--port-file=" + port_file], stdout=lost, stderr=lost)
-        try:
-            def port():
-                self.assertIsNone(process.poll())
-                if not os.path.exists(port_file):
-                    return None
-                with open(port_file, encoding="ascii") as file:
-                    return file.read().strip()
-
-            address = "127.0.0.1:" + wait.until("it serves", port)
-            processes.run_cli("run", "list", "--coordinator", address,
-                              check=OK)
-            # A terminal that closes sends it more than once.
-            process.send_signal(signal.SIGHUP)
-            process.send_signal(signal.SIGHUP)
-            self.assertEqual(process.wait(wait.PATIENCE_S), 0)
-        finally:
-            process.kill()
-            process.wait()
-
     def test_a_line_end_after_a_variable_does_not_count(self):
         cluster = self.cluster
         cluster.start_service()
