@@ -3,8 +3,6 @@
 
 import glob
 import os
-import select
-import socket
 import ssl
 import sys
 import threading
@@ -18,48 +16,10 @@ sys.path[:0] = [_HERE, os.path.join(_HERE, "..", "integration")]
 from harness import cases  # noqa: E402
 from harness import cluster as cluster_module  # noqa: E402
 from harness import gated  # noqa: E402
-from harness import metrics  # noqa: E402
 from harness import processes  # noqa: E402
 from harness import wait  # noqa: E402
 import file_host  # noqa: E402
 import published_data  # noqa: E402
-
-STRANGERS = 300  # More than a port has places.
-
-
-class Strangers:
-    """Connections to a port that send a byte and wait; each that ends is
-    replaced."""
-
-    def __init__(self, test, port):
-        self._port = port
-        self._open = []
-        self.opened = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._hold, daemon=True)
-        self._thread.start()
-        test.addCleanup(self._end)
-
-    def _end(self):
-        self._stop.set()
-        self._thread.join()
-        for connection in self._open:
-            connection.close()
-
-    def _hold(self):
-        while not self._stop.wait(0.05):
-            for ended in select.select(self._open, [], [], 0)[0]:
-                self._open.remove(ended)
-                ended.close()
-            for _ in range(min(20, STRANGERS - len(self._open))):
-                try:
-                    made = socket.create_connection(
-                        ("127.0.0.1", self._port), timeout=wait.PATIENCE_S)
-                    self._open.append(made)
-                    made.sendall(b"\x16" if self.opened % 2 else b"G")
-                except ConnectionError:
-                    pass
-                self.opened += 1
 
 
 class PrivateDataTest(gated.GatedTest):
@@ -127,26 +87,6 @@ class PrivateDataTest(gated.GatedTest):
         cluster.may_end("data-1")
         self.assertEqual(cluster.processes["data-1"].stop(), 0)
         self.assertIn("refused", cluster.processes["data-1"].tail())
-
-    def test_idle_strangers_shut_no_port(self):
-        cluster = self.cluster
-        self.start(server_count=1, gate=metrics.flags(cluster, "gate"))
-        url = cluster.start_data_server("data-0", self.published, self.pki)
-        self.create(url, {"server_count": 1})
-        string = self.token()
-        probed = metrics.port(cluster, "gate")
-        all_strangers = [
-            Strangers(self, int(address.rsplit(":", 1)[1])) for address in (
-                cluster.gate_address, url, "localhost:%d" % probed)]
-        wait.until("they want all places", lambda: all(
-            s.opened >= STRANGERS for s in all_strangers))
-        # It enrols at the gate, and reads the data.
-        cluster.start_volunteer("volunteer-0", string)
-        cluster.wait_state(cluster_module.COMPLETED)
-        self.assertEqual(self.get(url + "/manifest.json",
-                                  self.data_token("volunteer-0")), 200)
-        for path in (metrics.LIVE, metrics.READY):
-            self.assertEqual(metrics.get(probed, path), (200, "ok\n"))
 
     def test_a_token_ends_with_its_certificate(self):
         cluster = self.cluster

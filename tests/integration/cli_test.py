@@ -67,6 +67,12 @@ class CliTest(cluster_module.IntegrationTest):
                               ("run", "show", "--help")):
                 done = cluster.run_cli(*arguments, check=FAILED, stdout=full)
                 self.assertIn("No space left on device", done.stderr)
+            for program in (processes.COORDINATOR, processes.SERVER):
+                done = subprocess.run(
+                    [processes.binary(program), "--help"], stdout=full,
+                    stderr=subprocess.PIPE, text=True, check=False)
+                self.assertEqual(done.returncode, FAILED)
+                self.assertIn("could not be written", done.stderr)
         # A watch ends with its reader.
         reader, writer = os.pipe()
         os.close(reader)
