@@ -59,7 +59,8 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
     if (!ok) return error();
   }
   HostPort result;
-  result.host = std::string(host);
+  // Resolvers know "localhost", and would ask a name server for "localhost.".
+  result.host = IsLoopbackHost(host) ? ToComparedHost(host) : std::string(host);
   if (port.empty() || port.size() > 5 || !IsDigit(port[0]) ||
       !absl::SimpleAtoi(port, &result.port) || result.port > 65535) {
     return error();

@@ -11,7 +11,7 @@ namespace atl {
 
 // A host (a name or an IP address) and a port.
 struct HostPort {
-  std::string host;  // Without brackets.
+  std::string host;  // Without brackets. A loopback host as ToComparedHost.
   int port = 0;      // [0, 65535].
 };
 

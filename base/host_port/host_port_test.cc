@@ -49,6 +49,12 @@ TEST(HostPortTest, ADotAtTheEndIsNotAnotherHost) {
   EXPECT_EQ(ParseHostPort("c.example.org.:1")->host, "c.example.org.");
 }
 
+TEST(HostPortTest, ALoopbackHostIsReadAsResolversKnowIt) {
+  EXPECT_EQ(ParseHostPort("LocalHost.:1")->host, "localhost");
+  EXPECT_EQ(ParseHostPort("127.0.0.1.:1")->host, "127.0.0.1");
+  EXPECT_EQ(ParseHostPort("localhost.example.:1")->host, "localhost.example.");
+}
+
 TEST(HostPortTest, WritesWhatItReads) {
   for (const char* text : {"a.b:0", "127.0.0.1:65535", "[fe80::1%eth0]:7"}) {
     const auto read = ParseHostPort(text);

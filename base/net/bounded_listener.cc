@@ -66,6 +66,15 @@ Places::Limits Lower(Places::Limits limits) {
 
 }  // namespace
 
+bool IsExempt(absl::string_view address_bytes,
+              const std::vector<Network>& trusted_proxies) {
+  return IsLoopback(address_bytes) ||
+         std::any_of(trusted_proxies.begin(), trusted_proxies.end(),
+                     [&](const Network& network) {
+                       return network.Contains(address_bytes);
+                     });
+}
+
 std::string ToPeerText(const sockaddr& address) {
   char text[INET6_ADDRSTRLEN];
   if (address.sa_family == AF_INET) {
@@ -265,13 +274,9 @@ void BoundedListener::Accept(UniqueFd fd, const sockaddr_storage& address) {
   const int on = 1;
   (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   const std::string bytes = ToAddressBytes(Generic(address));
-  const bool is_exempt =
-      IsLoopback(bytes) ||
-      std::any_of(
-          spec_.trusted_proxies.begin(), spec_.trusted_proxies.end(),
-          [&](const Network& network) { return network.Contains(bytes); });
   MutexLock lock(&mutex_);
-  const Places::Added added = places_.Add(is_exempt ? "" : bytes);
+  const Places::Added added =
+      places_.Add(IsExempt(bytes, spec_.trusted_proxies) ? "" : bytes);
   if (added.ended.has_value()) ShutPlace(*added.ended);
   if (!Watch(intake_, fd.get(), EPOLLIN, static_cast<uint64_t>(added.id))) {
     places_.Remove(added.id);

@@ -164,6 +164,11 @@ class BoundedListener {
   int64_t shut_count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
+// Whether the bounds of an address do not count connections from
+// `address_bytes`, as of ToAddressBytes. Pure.
+bool IsExempt(absl::string_view address_bytes,
+              const std::vector<Network>& trusted_proxies);
+
 // gRPC's name of a peer's address: "ipv4:192.0.2.1:80", "ipv6:%5B::1%5D:80".
 std::string ToPeerText(const sockaddr& address);
 

@@ -1,6 +1,8 @@
 #include "base/net/bounded_listener.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "base/host_port/network.h"
 #include "base/net/socket.h"
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
@@ -103,6 +106,10 @@ TEST_F(BoundedListenerTest, HandsOverWhatHasSentSomething) {
   EXPECT_EQ(byte, 'x');
   EXPECT_NE(fcntl(fd.get(), F_GETFL) & O_NONBLOCK, 0);
   EXPECT_NE(fcntl(fd.get(), F_GETFD) & FD_CLOEXEC, 0);
+  int is_sent_at_once = 0;
+  socklen_t size = sizeof(is_sent_at_once);
+  getsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &is_sent_at_once, &size);
+  EXPECT_NE(is_sent_at_once, 0);
   AwaitCount(2);
 }
 
@@ -194,6 +201,36 @@ TEST_F(BoundedListenerTest, ANewConnectionEndsTheOldestStranger) {
   AwaitEnd(first);
   AwaitCount(2);
   EXPECT_EQ(listener_->shut_count(), 1);
+}
+
+TEST_F(BoundedListenerTest, AConnectionOfLoopbackEndsNoOtherOfItsAddress) {
+  Start({.stranger_max = 8, .address_stranger_max = 1});
+  std::vector<UniqueFd> clients;
+  std::vector<std::pair<UniqueFd, BoundedListener::Connection>> served;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(DialAndSend());
+    served.push_back(owner_.Take());
+  }
+  EXPECT_EQ(listener_->count(), 4);
+  EXPECT_EQ(listener_->shut_count(), 0);
+}
+
+TEST(IsExemptTest, LoopbackAndTrustedProxiesAre) {
+  const std::vector<Network> proxies = {*ParseNetwork("10.1.0.0/16"),
+                                        *ParseNetwork("2001:db8::/32")};
+  const auto is_exempt = [&](const std::string& address) {
+    return IsExempt(ParseAddressBytes(address).value(), proxies);
+  };
+  for (const char* address :
+       {"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "10.1.2.3",
+        "::ffff:10.1.2.3", "2001:db8::1"}) {
+    EXPECT_TRUE(is_exempt(address)) << address;
+  }
+  for (const char* address :
+       {"10.2.0.1", "128.0.0.1", "::2", "2001:db9::1", "0.0.0.0"}) {
+    EXPECT_FALSE(is_exempt(address)) << address;
+  }
+  EXPECT_FALSE(IsExempt("\x0a\x01\x02\x03", {}));
 }
 
 TEST_F(BoundedListenerTest, AProvenConnectionStaysUntilItsNameIsShut) {

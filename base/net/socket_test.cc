@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/time/clock.h"
 #include "gtest/gtest.h"
 
@@ -73,6 +74,8 @@ TEST(DialTest, ANameForLoopbackLeadsWhereThatNameListens) {
   const UniqueFd listener = Listen({"localhost", 0}).value();
   const int port = LocalAddress(listener.get()).value().port;
   EXPECT_TRUE(Dial({"localhost", port}, Long()).ok());
+  const auto dotted = ParseHostPort(absl::StrCat("localhost.:", port));
+  EXPECT_TRUE(Dial(dotted.value(), Long()).ok());
 }
 
 TEST(DialTest, SaysThatNobodyListens) {

@@ -53,6 +53,8 @@ TEST(ObjectUrlTest, TheSchemesOwnPortIsNotNamed) {
 TEST(ObjectUrlTest, PlaintextIsForLoopbackOnly) {
   EXPECT_TRUE(ParseHttpUrl("http://127.0.0.1:1/a").ok());
   EXPECT_TRUE(ParseHttpUrl("http://localhost/a").ok());
+  EXPECT_EQ(ParseHttpUrl("http://Localhost.:9/a")->origin(),
+            "http://localhost:9");
   for (const char* url : {"http://example.com/a", "http://10.0.0.1/a",
                           "http://localhost.example.com/a", "http://0.0.0.0/a",
                           "http://[::2]/a"}) {

@@ -210,9 +210,9 @@ std::shared_ptr<grpc::Channel> Dialer::channel() {
   MutexLock lock(&mutex_);
   if (channel_ != nullptr && material == used_) return channel_;
   grpc::ChannelArguments arguments = MakeArguments(options_);
-  std::string dialled = address_;
-  if (options_.proxy.Serves(
-          ParseHostPort(address_).value_or(HostPort()).host)) {
+  const HostPort parsed = ParseHostPort(address_).value_or(HostPort());
+  std::string dialled = JoinHostPort(parsed.host, parsed.port);
+  if (options_.proxy.Serves(parsed.host)) {
     AddProxy(options_.proxy, address_, arguments);
     dialled = options_.proxy.name();
   }

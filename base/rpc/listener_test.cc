@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/run_service.grpc.pb.h"
+#include "base/host_port/host_port.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/call.h"
 #include "base/rpc/certificates/authority.h"
@@ -299,6 +300,22 @@ TEST_F(ListenerTest, WillNotDialPlaintextOffLoopback) {
 }
 
 // --- Mutual TLS --------------------------------------------------------------
+
+TEST_F(ListenerTest, ADotThatEndsANameLeadsToThatHost) {
+  ListenerOptions listener;
+  listener.tls = authority_.Issue("atoll:coordinator:s-1");
+  const auto server = Start(listener);
+  ASSERT_NE(server, nullptr);
+  server->SetServing(true);
+  const HostPort address = ParseHostPort(server->address()).value();
+  ChannelOptions options;
+  options.tls = authority_.Issue("atoll:operator:ada");
+  const auto channel =
+      MakeChannel(absl::StrCat("LocalHost.:", address.port), options);
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  const absl::Status asked = CheckServing(*channel, absl::Minutes(2));
+  EXPECT_TRUE(asked.ok()) << asked;
+}
 
 TEST_F(ListenerTest, KnowsACallerByItsCertificate) {
   ListenerOptions options;

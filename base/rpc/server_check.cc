@@ -7,6 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/host_port/host_port.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/x509.h"
@@ -31,7 +32,9 @@ absl::Status CheckChain(const std::vector<Certificate>& chain,
       absl::StrCat(ca_name, " did not sign it: ", verified.message()));
 }
 
-absl::Status CheckHost(X509& certificate, const std::string& host) {
+absl::Status CheckHost(X509& certificate, absl::string_view dialled) {
+  // Certificates list names without the dot that may end them.
+  const std::string host = ToComparedHost(dialled);
   constexpr unsigned int kFlags = X509_CHECK_FLAG_NEVER_CHECK_SUBJECT |
                                   X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS;
   // -2: the host is not an IP address. Only then it is compared with names.

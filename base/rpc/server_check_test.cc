@@ -45,7 +45,8 @@ class ServerCheckTest : public ::testing::Test {
 };
 
 TEST_F(ServerCheckTest, AcceptsEveryHostThatTheCertificateLists) {
-  for (const char* host : {"c.example.org", "192.0.2.7", "2001:db8::7"}) {
+  for (const char* host :
+       {"c.example.org", "C.example.org.", "192.0.2.7", "2001:db8::7"}) {
     EXPECT_TRUE(Check(Spec(), host).ok()) << Check(Spec(), host);
   }
 }
@@ -54,6 +55,7 @@ TEST_F(ServerCheckTest, RefusesAnotherHost) {
   ExpectRefused(Check(Spec(), "d.example.org"),
                 "the certificate of d.example.org:7400 (atoll:coordinator:c) "
                 "is not for the host d.example.org");
+  ExpectRefused(Check(Spec(), "example.org."), "--host example.org");
   ExpectRefused(Check(Spec(), "192.0.2.8"), "is not for the host 192.0.2.8");
 }
 

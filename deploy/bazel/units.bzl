@@ -153,7 +153,7 @@ UNITS = {
     },
     "base/net": {
         "bounded_listener": "//base/host_port //base/host_port:network //base/io:unique_fd //base/obs:log //base/obs:log_pace //base/status //base/sync:mutex //base/time:clock :places :socket",
-        "bounded_listener_test": "//base/sync:mutex //base/time:clock :bounded_listener :socket",
+        "bounded_listener_test": "//base/host_port:network //base/sync:mutex //base/time:clock :bounded_listener :socket",
         "http_daemon": "//base/io:unique_fd //base/sync:mutex :bounded_listener @microhttpd",
         "http_daemon_test": "//base/time:clock :http_daemon :socket",
         "http_proxy": "//base/host_port //base/host_port:proxy //base/io:unique_fd //base/status :socket",
@@ -246,7 +246,7 @@ UNITS = {
         "guarded_service": ":call @grpc//:grpc++",
         "island_ca_test": "//base/identity //base/rpc/certificates:authority //base/rpc/certificates:revocation_list //base/rpc/certificates:tls //base/rpc/testing:test_certificates //base/status //proto:run_service_grpc :authorization :call :channel :listener",
         "listener": "//base/host_port //base/metrics //base/metrics:connection_metrics //base/net:bounded_listener //base/rpc/certificates:tls //base/status :call_guard :call_metrics :caller_check :channel :guarded_service :reflection_service :server_credentials @grpc//:grpc++ @prometheus_cpp",
-        "listener_test": "//base/rpc/certificates:authority //base/rpc/certificates:x509 //base/rpc/testing:health //base/rpc/testing:test_certificates //base/status:refusal //proto:run_service_grpc :authorization :call :channel :listener @grpc//:grpc++",
+        "listener_test": "//base/host_port //base/rpc/certificates:authority //base/rpc/certificates:x509 //base/rpc/testing:health //base/rpc/testing:test_certificates //base/status:refusal //proto:run_service_grpc :authorization :call :channel :listener @grpc//:grpc++",
         "proxy_channel_test": "//base/host_port/testing:connect_proxy //base/host_port:proxy //base/random_id //base/rpc/testing:health //base/rpc/testing:test_certificates :channel :listener",
         "reflection_service": "//proto:reflection_grpc @grpc//:grpc++ @protobuf",
         "reflection_service_test": "//proto:reflection_grpc //proto:run_service_grpc :channel :listener :reflection_service @protobuf",
@@ -287,7 +287,7 @@ UNITS = {
     "base/rpc/tls_stream": {
         "link_load": "//base/rpc/tls_stream //base/status //base/time:clock",
         "link_load_test": "//base/rpc/certificates:authority //base/time:clock :link_load",
-        "tls_stream": "//base/io:unique_fd //base/net:socket //base/net:tls_layer //base/rpc/certificates:x509 //base/status @openssl//:crypto @openssl//:ssl",
+        "tls_stream": "//base/host_port //base/io:unique_fd //base/net:socket //base/net:tls_layer //base/rpc/certificates:x509 //base/status @openssl//:crypto @openssl//:ssl",
         "tls_stream_test": "//base/rpc/certificates:authority //base/rpc/tls_stream //base/time:clock @openssl//:ssl",
     },
     "base/safetensors": {

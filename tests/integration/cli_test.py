@@ -67,6 +67,12 @@ class CliTest(cluster_module.IntegrationTest):
                               ("run", "show", "--help")):
                 done = cluster.run_cli(*arguments, check=FAILED, stdout=full)
                 self.assertIn("No space left on device", done.stderr)
+            for program in (processes.COORDINATOR, processes.SERVER):
+                done = subprocess.run(
+                    [processes.binary(program), "--help"], stdout=full,
+                    stderr=subprocess.PIPE, text=True, check=False)
+                self.assertEqual(done.returncode, FAILED)
+                self.assertIn("could not be written", done.stderr)
         # A watch ends with its reader.
         reader, writer = os.pipe()
         os.close(reader)
@@ -74,37 +80,6 @@ class CliTest(cluster_module.IntegrationTest):
             done = cluster.run_cli("run", "watch", "run", check=FAILED,
                                    stdout=lost)
         self.assertIn("Broken pipe", done.stderr)
-
-    def test_a_coordinator_outlives_the_reader_of_its_messages(self):
-        cluster = self.cluster
-        data_dir = os.path.join(cluster.directory, "alone")
-        port_file = data_dir + ".port"
-        processes.init_coordinator(data_dir)
-        reader, writer = os.pipe()
-        os.close(reader)
-        with os.fdopen(writer, "w") as lost:
-            process = subprocess.Popen(
-                [processes.binary(processes.COORDINATOR),
-                 "--listen=127.0.0.1:0", "--data-dir=" + data_dir,
-                 "--port-file=" + port_file], stdout=lost, stderr=lost)
-        try:
-            def port():
-                self.assertIsNone(process.poll())
-                if not os.path.exists(port_file):
-                    return None
-                with open(port_file, encoding="ascii") as file:
-                    return file.read().strip()
-
-            address = "127.0.0.1:" + wait.until("it serves", port)
-            processes.run_cli("run", "list", "--coordinator", address,
-                              check=OK)
-            # A terminal that closes sends it more than once.
-            process.send_signal(signal.SIGHUP)
-            process.send_signal(signal.SIGHUP)
-            self.assertEqual(process.wait(wait.PATIENCE_S), 0)
-        finally:
-            process.kill()
-            process.wait()
 
     def test_a_line_end_after_a_variable_does_not_count(self):
         cluster = self.cluster

@@ -3,15 +3,29 @@
 with 0, and its restart changes no bit."""
 
 import signal
+import sys
 
 import grpc
 
 from harness import cases
 from harness import client as client_module
 from harness import cluster as cluster_module
+from harness import gated
 from harness import metrics
 from harness import toy
 from harness import wait
+
+# Starts a program whose messages have no reader. Python ignores SIGPIPE, and a
+# program would inherit that.
+NO_READER = [sys.executable, "-c", """
+import os, signal, sys
+reader, writer = os.pipe()
+os.dup2(writer, 1)
+os.dup2(writer, 2)
+os.close(reader)
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""]
 
 
 class DrainTest(cluster_module.IntegrationTest):
@@ -42,19 +56,6 @@ class CoordinatorDrainTest(DrainTest):
     def test_a_drain_after_each_commit_changes_no_bit(self):
         self.assertEqual(self.drain_after_each_commit("coordinator"),
                          self.reference())
-
-    def test_a_terminal_that_closes_drains_each_program(self):
-        cluster = self.cluster
-        cluster.start_service()
-        cluster.create_run(self.run_values(
-            {"schedule": {"round_count": 1000000}}))
-        cluster.start_islands()
-        cluster.wait_commits(1)
-        for name, code in (("island-0", 12), ("server-0", 0),
-                           ("coordinator", 0)):
-            process = cluster.processes[name]
-            process.signal(signal.SIGHUP)
-            self.assertEqual(process.wait(), code, process.tail())
 
     def test_streams_end_with_what_a_caller_waits_out(self):
         cluster = self.cluster
@@ -89,6 +90,28 @@ class CoordinatorDrainTest(DrainTest):
         cluster.restart("coordinator")
         wait.until("the metrics show all rounds again",
                    lambda: commits() == rounds)
+
+
+class TerminalTest(gated.GatedTest):
+
+    def test_a_terminal_that_closes_drains_each_program(self):
+        cluster = self.cluster
+        cluster.start_coordinator()  # Makes its log.
+        cluster.kill("coordinator")
+        cluster.start_coordinator(prefix=NO_READER)
+        cluster.start_gate(self.gate_dir, prefix=NO_READER)
+        cluster.start_server("server-0", prefix=NO_READER)
+        self.create_run({"server_count": 1,
+                         "schedule": {"round_count": 1000000}})
+        cluster.start_volunteer("volunteer-0", self.token(), prefix=NO_READER)
+        cluster.wait_commits(1)
+        for name, code in (("volunteer-0", 12), ("gate", 0), ("server-0", 0),
+                           ("coordinator", 0)):
+            process = cluster.processes[name]
+            # A terminal that closes sends it more than once.
+            process.signal(signal.SIGHUP)
+            process.signal(signal.SIGHUP)
+            self.assertEqual(process.wait(), code, name)
 
 
 if __name__ == "__main__":

@@ -231,6 +231,9 @@ class IdentityTest(cluster_module.IntegrationTest):
             self.assertEqual((details.code, details.reason),
                              (grpc.StatusCode.FAILED_PRECONDITION,
                               "LOG_BEHIND"), fields)
+        not_serving = 2  # As its /readyz.
+        wait.until("it is not ready", lambda: cluster.retry(
+            cluster.coordinator.health) == not_serving)
         for name in SERVERS:
             self.wait_log(name, "the coordinator's log is an older copy")
         self.assertEqual(cluster.run_state().commit_seq, at)

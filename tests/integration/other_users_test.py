@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""What another user of the machine puts into a directory that a user gives:
-it leads to no file of that user."""
+"""What another user of the machine puts into a directory that a user gives
+leads to no file of that user, and what programs keep is for this user alone."""
 
 import os
+import stat
 import sys
 import tempfile
 import unittest
@@ -11,6 +12,7 @@ _HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [_HERE]
 
 from harness import cases  # noqa: E402
+from harness import cluster as cluster_module  # noqa: E402
 from harness import processes  # noqa: E402
 
 _OTHER = 12345
@@ -67,6 +69,18 @@ class OtherUsersTest(unittest.TestCase):
         done = self.dev_up(os.path.join(above, "mine"))
         self.assertEqual(done.returncode, 9, done.stdout + done.stderr)
         self.assertIn("belongs to user %d" % _OTHER, done.stdout)
+
+
+class OwnDataTest(cluster_module.IntegrationTest):
+
+    def test_parameters_and_local_checkpoints_are_for_their_owner_alone(self):
+        cluster = self.cluster
+        self.addCleanup(os.umask, os.umask(0))
+        cluster.start_run(self.run_values())
+        cluster.wait_commits(1)
+        for name in ["coordinator", "island-0"] + cluster.server_ids:
+            found = os.stat(os.path.join(cluster.directory, name))
+            self.assertEqual(stat.S_IMODE(found.st_mode), 0o700, name)
 
 
 if __name__ == "__main__":

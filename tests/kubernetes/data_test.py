@@ -38,6 +38,10 @@ class DataTest(unittest.TestCase):
     self.assertEqual(['run', 'create', '/etc/atoll/run/run.toml'],
                      _containers(documents)['create']['args'][:3])
 
+  def test_a_run_of_volunteers_waits_for_none_of_them(self):
+    self.assertIn('preset = "volunteers"\n',
+                  _file(chart.render('volunteers.yaml')))
+
   def test_another_url_is_another_job(self):
     jobs = [[m.name_of(d) for d in self.rendered(data) if d['kind'] == 'Job' and
              m.name_of(d).startswith('atoll-run')]

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/host_port/host_port.h"
 #include "base/rpc/certificates/x509.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -141,7 +142,8 @@ absl::StatusOr<std::unique_ptr<TlsStream>> TlsStream::Connect(
       Make(context, std::move(fd), net::TlsLayer::Side::kConnects, limits));
   made->check_ = std::move(check);
   if (!IsIpAddress(host)) {
-    SSL_set_tlsext_host_name(made->tls_->ssl(), host.c_str());
+    // RFC 6066, section 3: without the dot that may end a name.
+    SSL_set_tlsext_host_name(made->tls_->ssl(), ToComparedHost(host).c_str());
   }
   RETURN_IF_ERROR(made->Handshake());
   return made;

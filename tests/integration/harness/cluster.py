@@ -198,7 +198,7 @@ class Cluster:
             "--server-id=" + server_id,
         ] + list(arguments), failpoint, data_dir, prefix)
 
-    def start_gate(self, ca_dir, failpoint=None, arguments=()):
+    def start_gate(self, ca_dir, failpoint=None, arguments=(), prefix=()):
         """Starts the gate, or restarts it at the same address."""
         if "gate" not in self._ports:
             self._ports["gate"] = self.claim_port()
@@ -210,18 +210,19 @@ class Cluster:
             "--coordinator=" + self.coordinator_address,
             "--ca-dir=" + ca_dir,
             "--port-file=" + port_file,
-        ] + list(arguments), port_file, failpoint)
+        ] + list(arguments), port_file, failpoint, prefix)
         processes.read_port(process, port_file)
         return process
 
     def start_volunteer(self, name, join_string, failpoint=None,
-                        arguments=()):
+                        arguments=(), prefix=()):
         """An island that has nothing but a join string."""
         state = os.path.join(self.directory, name + ".state")
         process = self._start(
             name, [processes.binary(processes.CLI), "join", join_string,
                    "--threads=1"] + list(arguments),
-            failpoint=failpoint, environment={"XDG_STATE_HOME": state})
+            failpoint=failpoint, prefix=prefix,
+            environment={"XDG_STATE_HOME": state})
         return process
 
     def start_data_server(self, name, published, pki, arguments=()):
