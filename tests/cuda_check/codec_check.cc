@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/device_checks.h"
+#include "tests/cuda_check/device_checks.h"
 
 #include <cmath>
 #include <cstring>
@@ -11,7 +11,7 @@
 #include "base/codec/subset_model.h"
 #include "base/codec/top_k.h"
 #include "base/status/status_macros.h"
-#include "worker/engine/cuda_check/codec_faults.h"
+#include "tests/cuda_check/codec_faults.h"
 #include "worker/engine/tensor/arena.h"
 
 namespace atl::engine::check {
