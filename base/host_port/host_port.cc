@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -86,6 +87,25 @@ bool IsLoopbackHost(absl::string_view host) {
 std::string JoinHostPort(absl::string_view host, int port) {
   return absl::StrContains(host, ":") ? absl::StrCat("[", host, "]:", port)
                                       : absl::StrCat(host, ":", port);
+}
+
+std::optional<std::string> PercentDecode(absl::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out.push_back(text[i]);
+      continue;
+    }
+    const absl::string_view digits = text.substr(i + 1, 2);
+    if (digits.size() != 2 || !absl::ascii_isxdigit(digits[0]) ||
+        !absl::ascii_isxdigit(digits[1])) {
+      return std::nullopt;
+    }
+    out += absl::HexStringToBytes(digits);
+    i += 2;
+  }
+  return out;
 }
 
 }  // namespace atl

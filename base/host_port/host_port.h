@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -30,5 +31,8 @@ std::string ToComparedHost(absl::string_view host);
 // True for "localhost", 127.0.0.0/8 (also within IPv6) and ::1, in any form that
 // means the same host.
 bool IsLoopbackHost(absl::string_view host);
+
+// "%41b+" gives "Ab+"; nullopt: a "%" without two hexadecimal digits.
+std::optional<std::string> PercentDecode(absl::string_view text);
 
 }  // namespace atl

@@ -1,5 +1,7 @@
 #include "base/host_port/host_port.h"
 
+#include <optional>
+
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 
@@ -61,6 +63,13 @@ TEST(HostPortTest, WritesWhatItReads) {
     ASSERT_TRUE(read.ok()) << text;
     EXPECT_EQ(JoinHostPort(read->host, read->port), text);
   }
+}
+
+TEST(PercentTest, DecodesTwoHexDigitsAndRefusesOthers) {
+  EXPECT_EQ(PercentDecode("a%2fb+c%C3%a9"), "a/b+c\xC3\xA9");
+  EXPECT_EQ(PercentDecode("a%2"), std::nullopt);
+  EXPECT_EQ(PercentDecode("a%"), std::nullopt);
+  EXPECT_EQ(PercentDecode("%+1"), std::nullopt);
 }
 
 }  // namespace

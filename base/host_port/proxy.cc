@@ -33,25 +33,6 @@ bool IsListed(absl::string_view entry, const std::string& host) {
   return absl::EndsWith(host, name);
 }
 
-// "%41b" gives "Ab"; nullopt: a "%" without two hexadecimal digits.
-std::optional<std::string> DecodePercent(absl::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      out += text[i];
-      continue;
-    }
-    const absl::string_view digits = text.substr(i + 1, 2);
-    if (digits.size() < 2 || !absl::ascii_isxdigit(digits[0]) ||
-        !absl::ascii_isxdigit(digits[1])) {
-      return std::nullopt;
-    }
-    out += absl::HexStringToBytes(digits);
-    i += 2;
-  }
-  return out;
-}
-
 bool IsPrintable(absl::string_view text) {
   return std::none_of(text.begin(), text.end(), absl::ascii_iscntrl);
 }
@@ -88,7 +69,7 @@ absl::StatusOr<Proxy> ParseProxy(absl::string_view url) {
   absl::ConsumeSuffix(&rest, "/");
   const size_t at = rest.rfind('@');
   if (at != absl::string_view::npos) {
-    const auto credentials = DecodePercent(rest.substr(0, at));
+    const auto credentials = PercentDecode(rest.substr(0, at));
     if (!credentials.has_value() || !IsPrintable(*credentials) ||
         !absl::StrContains(*credentials, ":")) {
       return wrong;

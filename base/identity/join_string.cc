@@ -74,13 +74,6 @@ bool Decode(absl::string_view text, std::string& bytes) {
          absl::WebSafeBase64Escape(bytes) == text;
 }
 
-bool IsCrc(absl::string_view text) {
-  return text.size() == kCrcDigits &&
-         std::all_of(text.begin(), text.end(), [](unsigned char c) {
-           return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
-         });
-}
-
 std::string Checksum(absl::string_view text) {
   return absl::StrCat(absl::Hex(codec::Crc32c(text), absl::kZeroPad8));
 }
@@ -114,7 +107,7 @@ absl::Status ParseToken(absl::string_view text, JoinString& join) {
     return Wrong("has a malformed pin, between the second and third dot");
   }
   if (parts[3].size() < kCrcDigits) return Incomplete();
-  if (!IsCrc(parts[3])) {
+  if (!IsLowerHex(parts[3], kCrcDigits)) {
     return Wrong("has text after its end, or a malformed checksum");
   }
   join.token_id = std::string(parts[0]);

@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <cstddef>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
@@ -14,5 +16,11 @@ absl::Status ValidateId(absl::string_view what, absl::string_view id);
 
 // The same for a field of a request: base/status/refusal.h's InvalidFields.
 absl::Status CheckId(absl::string_view field, absl::string_view id);
+
+// True for `count` digits of lower-case hex; 64 are a SHA-256.
+inline bool IsLowerHex(absl::string_view text, size_t count) {
+  return text.size() == count &&
+         text.find_first_not_of("0123456789abcdef") == text.npos;
+}
 
 }  // namespace atl

@@ -1,9 +1,7 @@
 #include "base/mirror/mirror_manifest.h"
 
-#include <algorithm>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/layout/ids.h"
 #include "base/mirror/mirror_json.h"
@@ -18,12 +16,6 @@ using storage::v1::MirrorPart;
 absl::Status Wrong(absl::string_view what) {
   return absl::DataLossError(
       absl::StrCat("not a manifest that this program can use: ", what));
-}
-
-bool IsSha256(absl::string_view text) {
-  return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
-           return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
-         });
 }
 
 bool AreArrayNames(const MirrorManifest& manifest) {
@@ -55,7 +47,7 @@ absl::Status CheckPart(const MirrorManifest& manifest, const RunLayout& layout,
   if (part.shard() != shard || part.fragment() != fragment) {
     return Wrong(absl::StrCat(what, " is missing"));
   }
-  if (!IsSha256(part.sha256())) return Wrong(what + " has no SHA-256");
+  if (!IsLowerHex(part.sha256(), 64)) return Wrong(what + " has no SHA-256");
   const auto header_bytes =
       static_cast<int64_t>(PartHeader(layout, identity).size());
   const int64_t data_bytes =

@@ -11,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/host_port/host_port.h"
 #include "base/object_store/bearer_client.h"
 #include "base/object_store/object_url.h"
 #include "base/object_store/xml.h"

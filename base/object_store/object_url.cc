@@ -1,6 +1,7 @@
 #include "base/object_store/object_url.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
@@ -190,25 +191,6 @@ std::string PercentEncode(absl::string_view bytes, bool keeps_slash) {
       out.push_back(kDigits[c >> 4]);
       out.push_back(kDigits[c & 15]);
     }
-  }
-  return out;
-}
-
-std::optional<std::string> PercentDecode(absl::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      out.push_back(text[i]);
-      continue;
-    }
-    const absl::string_view digits = text.substr(i + 1, 2);
-    if (digits.size() != 2 || !absl::ascii_isxdigit(digits[0]) ||
-        !absl::ascii_isxdigit(digits[1])) {
-      return std::nullopt;
-    }
-    out += absl::HexStringToBytes(digits);
-    i += 2;
   }
   return out;
 }

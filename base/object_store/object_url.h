@@ -9,7 +9,6 @@
 
 #pragma once
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,8 +76,6 @@ absl::Status CheckRelativeName(absl::string_view name);
 // RFC 3986: encodes all bytes except unreserved characters, and "/" if
 // `keeps_slash`.
 std::string PercentEncode(absl::string_view bytes, bool keeps_slash);
-// Empty if a "%" is not followed by two hex digits. "+" stays "+".
-std::optional<std::string> PercentDecode(absl::string_view text);
 
 // Names and values of headers.
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;

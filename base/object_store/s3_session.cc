@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/host_port/host_port.h"
 #include "base/object_store/answers.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"

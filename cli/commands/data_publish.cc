@@ -2,7 +2,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/flags/data_cache_flags.h"
@@ -73,15 +72,11 @@ absl::Status Publish(Context& context, const Options& given) {
   Progress progress(context.progress_options, context.messages());
   Interrupt interrupt;
   options.stop = interrupt.first();
-  const absl::Time start = absl::Now();
+  const auto show = ShowAfterASecond(progress);
   options.on_progress = [&](int64_t done, int64_t all) {
-    const absl::Time now = absl::Now();
-    if (now - start < absl::Seconds(1)) return;
-    progress.Update(
-        absl::StrCat(done <= all / 2 ? "hashed " : "uploaded ",
-                     FormatBytes(done <= all / 2 ? done : done - all / 2),
-                     " of ", FormatBytes(all / 2)),
-        now);
+    show(absl::StrCat(done <= all / 2 ? "hashed " : "uploaded ",
+                      FormatBytes(done <= all / 2 ? done : done - all / 2),
+                      " of ", FormatBytes(all / 2)));
   };
   ASSIGN_OR_RETURN(const worker::PublishResult result,
                    worker::PublishData(options));

@@ -1,7 +1,6 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/interrupt.h"
@@ -18,13 +17,9 @@ absl::Status TokenizeData(Context& context,
   Interrupt interrupt;
   worker::TokenizeOptions options = given;
   options.stop = interrupt.first();
-  const absl::Time start = absl::Now();
+  const auto show = ShowAfterASecond(progress);
   options.on_progress = [&](int64_t done, int64_t all) {
-    const absl::Time now = absl::Now();
-    if (now - start < absl::Seconds(1)) return;
-    progress.Update(absl::StrCat("read ", FormatBytes(done), " of ",
-                                 FormatBytes(all)),
-                    now);
+    show(absl::StrCat("read ", FormatBytes(done), " of ", FormatBytes(all)));
   };
   ASSIGN_OR_RETURN(const worker::TokenizeResult result,
                    worker::Tokenize(options));

@@ -2,7 +2,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/flags/compute_flags.h"
@@ -32,13 +31,10 @@ absl::Status Eval(Context& context, const EvalOptions& options) {
   evaluate.format = ParseFormat(options.data_format);
   evaluate.thread_count = ChooseThreadCount(evaluate.thread_count);
   evaluate.stop = interrupt.first();
-  const absl::Time start = absl::Now();
+  const auto show = ShowAfterASecond(progress);
   evaluate.on_progress = [&](int64_t done, int64_t all) {
-    const absl::Time now = absl::Now();
-    if (now - start < absl::Seconds(1)) return;
-    progress.Update(absl::StrCat("evaluated ", FormatCount(done), " of ",
-                                 FormatCount(all), " tokens"),
-                    now);
+    show(absl::StrCat("evaluated ", FormatCount(done), " of ",
+                      FormatCount(all), " tokens"));
   };
   ASSIGN_OR_RETURN(const worker::EvaluateResult result,
                    worker::Evaluate(evaluate));

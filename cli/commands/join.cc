@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cctype>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -15,6 +14,7 @@
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "base/failpoint/failpoint.h"
 #include "base/flags/program_flags.h"
+#include "base/io/files.h"
 #include "base/io/private_directory.h"
 #include "base/layout/ids.h"
 #include "base/metrics/common_metrics.h"
@@ -275,8 +275,8 @@ absl::StatusOr<std::unique_ptr<LocalServer>> StartLocal(
   if (options.place.process_index > 0) return nullptr;
   absl::StatusOr<std::unique_ptr<LocalServer>> server = LocalServer::Start(
       LocalDirectory(context.state_directory),
-      LocalName(std::filesystem::absolute(options.work_directory).string(),
-                options.run_id, options.island_id),
+      LocalName(AbsolutePath(options.work_directory), options.run_id,
+                options.island_id),
       [&volunteer](const Json& request) { return volunteer.Handle(request); });
   if (absl::IsAlreadyExists(server.status())) {
     return WithHint(

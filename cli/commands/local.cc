@@ -25,12 +25,6 @@ struct LocalOptions {
   bool wait = false;
 };
 
-std::string TextOf(const Json& data, const char* key) {
-  const auto found = data.find(key);
-  return found != data.end() && found->is_string() ? found->get<std::string>()
-                                                   : std::string();
-}
-
 // The socket of the island that is meant: the only one that runs, or `wanted`.
 absl::StatusOr<std::string> FindSocket(const std::string& directory,
                                        const std::string& wanted) {

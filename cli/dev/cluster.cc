@@ -19,11 +19,6 @@ namespace {
 constexpr absl::Duration kTick = absl::Milliseconds(20);
 constexpr absl::Duration kStopTimeout = absl::Seconds(10);
 
-std::string ParentDirectory(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash);
-}
-
 absl::StatusOr<std::string> FindProgram(const std::string& executable,
                                         const std::string& folder,
                                         const std::string& name) {

@@ -73,12 +73,7 @@ absl::StatusOr<std::optional<GateSubject>> FindSubject(
     }
     ASSIGN_OR_RETURN(
         const JoinString join,
-        ReadJoinString(flags.address, input, messages));
-    if (!flags.run_id.empty() && flags.run_id != join.run_id) {
-      return UsageError(absl::StrCat("the join string is for run ", join.run_id,
-                                     ", not for ", flags.run_id),
-                        "Leave out --run.");
-    }
+        ReadJoinString(flags.address, flags.run_id, input, messages));
     const auto enrolled = Enrolment::Open(parent, join.run_id);
     if (enrolled.ok() && enrolled->record().token_id == join.token_id) {
       messages << absl::StrCat("this machine has enrolled with this string as ",

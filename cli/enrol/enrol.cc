@@ -1,5 +1,4 @@
 // atoll enrol.
-#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -7,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "base/io/files.h"
 #include "base/status/status_macros.h"
 #include "cli/enrol/call_gate.h"
 #include "cli/enrol/enrol_commands.h"
@@ -62,10 +62,10 @@ absl::Status Enrol(Context& context, const EnrolOptions& options) {
   }
   ASSIGN_OR_RETURN(
       const JoinString join,
-      ReadJoinString(options.join_string, StandardJoinInput(),
+      ReadJoinString(options.join_string, /*run_id=*/"", StandardJoinInput(),
                      context.messages()));
-  const std::string parent = std::filesystem::absolute(
-      absl::StrCat(context.state_directory, "/enrolments"));
+  const std::string parent =
+      AbsolutePath(absl::StrCat(context.state_directory, "/enrolments"));
   ASSIGN_OR_RETURN(
       const Enrolment enrolment,
       Enrolment::Enrol(parent, join, v1::ENROLLED_ROLE_READER, /*name=*/"",

@@ -12,6 +12,7 @@ bool IsJoinString(const std::string& address) {
 }
 
 absl::StatusOr<JoinString> ReadJoinString(const std::string& address,
+                                          const std::string& run_id,
                                           const JoinInput& input,
                                           std::ostream& messages) {
   std::string text = address;
@@ -23,6 +24,11 @@ absl::StatusOr<JoinString> ReadJoinString(const std::string& address,
   }
   absl::StatusOr<JoinString> join = ParseJoinString(text);
   if (!join.ok()) return UsageError(join.status().message());
+  if (!run_id.empty() && run_id != join->run_id) {
+    return UsageError(absl::StrCat("the join string is for run ", join->run_id,
+                                   ", not for ", run_id),
+                      "Leave out --run.");
+  }
   return join;
 }
 
@@ -44,13 +50,9 @@ absl::StatusOr<std::optional<Enrolment>> FindEnrolment(
                       "Leave out --tls-cert, --tls-key and --tls-ca; `atoll "
                       "settings` shows where they come from.");
   }
-  ASSIGN_OR_RETURN(const JoinString join,
-                   ReadJoinString(flags.address, input, messages));
-  if (!flags.run_id.empty() && flags.run_id != join.run_id) {
-    return UsageError(absl::StrCat("the join string is for run ", join.run_id,
-                                   ", not for ", flags.run_id),
-                      "Leave out --run.");
-  }
+  ASSIGN_OR_RETURN(
+      const JoinString join,
+      ReadJoinString(flags.address, flags.run_id, input, messages));
   ASSIGN_OR_RETURN(Enrolment enrolment,
                    Enrolment::Enrol(parent, join, v1::ENROLLED_ROLE_ISLAND,
                                     flags.island_id, call, now));

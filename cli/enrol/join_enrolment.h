@@ -29,8 +29,10 @@ bool IsJoinString(const std::string& address);
 
 // The join string that `address` is or asks to read from `input`. Requires:
 // IsJoinString(address).
-// INVALID_ARGUMENT (a usage error): it is malformed. Also ReadJoinText's.
+// INVALID_ARGUMENT (a usage error): it is malformed, or not for `run_id`, if
+// that is not empty. Also ReadJoinText's.
 absl::StatusOr<JoinString> ReadJoinString(const std::string& address,
+                                          const std::string& run_id,
                                           const JoinInput& input,
                                           std::ostream& messages);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/time/clock.h"
+
 namespace atl::cli {
 namespace {
 
@@ -47,6 +49,13 @@ void Progress::Draw() {
   const size_t columns = std::max(options_.columns - 1, 10);
   stream_ << kEraseLine << line_.substr(0, columns) << std::flush;
   drawn_ = true;
+}
+
+std::function<void(const std::string&)> ShowAfterASecond(Progress& progress) {
+  return [&progress, begin = absl::Now()](const std::string& line) {
+    const absl::Time now = absl::Now();
+    if (now - begin >= absl::Seconds(1)) progress.Update(line, now);
+  };
 }
 
 }  // namespace atl::cli

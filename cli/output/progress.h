@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <functional>
 #include <ostream>
 #include <string>
 
@@ -54,5 +55,8 @@ class Progress {
   bool drawn_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time printed_time_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
+
+// Shows lines of `progress` from the second second on.
+std::function<void(const std::string&)> ShowAfterASecond(Progress& progress);
 
 }  // namespace atl::cli

@@ -112,9 +112,7 @@ absl::Status ApplyChanges(const RunFileChanges& changes, RunFile* run) {
       return absl::InvalidArgumentError(
           "--data: the data of this run comes by URL (data.url); leave it out");
     }
-    std::error_code error;
-    spec.mutable_data()->set_path(
-        std::filesystem::absolute(changes.data_path, error).string());
+    spec.mutable_data()->set_path(AbsolutePath(changes.data_path));
   }
   return absl::OkStatus();
 }
@@ -127,14 +125,12 @@ absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
   options.preset_names = PresetNames();
   options.model_directory = AbsolutePath(changes.model_directory);
   options.tensors_path = AbsolutePath(changes.tensors_path);
-  const std::filesystem::path file(path);
-  options.default_run_id = IdFromName(file.stem().string());
+  options.default_run_id =
+      IdFromName(std::filesystem::path(path).stem().string());
   absl::StatusOr<std::string> text = ReadText(path);
   const std::optional<std::string> preset = FindPreset(path);
   if (text.ok()) {
-    std::error_code error;
-    options.directory =
-        std::filesystem::absolute(file, error).parent_path().string();
+    options.directory = ParentDirectory(AbsolutePath(path));
   } else if (preset.has_value()) {
     text = *preset;
   }

@@ -7,12 +7,6 @@
 namespace atl::cli {
 namespace {
 
-std::string TextOf(const Json& data, const char* key) {
-  const auto found = data.find(key);
-  return found != data.end() && found->is_string() ? found->get<std::string>()
-                                                   : std::string();
-}
-
 int64_t NumberOf(const Json& data, const char* key) {
   const auto found = data.find(key);
   return found != data.end() && found->is_number()
@@ -49,6 +43,12 @@ worker::ContributionTally TallyOf(const Json& data) {
 }
 
 }  // namespace
+
+std::string TextOf(const Json& data, const char* key) {
+  const auto found = data.find(key);
+  return found != data.end() && found->is_string() ? found->get<std::string>()
+                                                   : std::string();
+}
 
 void AddTally(const worker::ContributionTally& tally, Json& data) {
   data["contributions"] = {{"merged", tally.merged_count},

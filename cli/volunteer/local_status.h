@@ -26,6 +26,8 @@ struct LocalStatus {
 // Adds {"contributions": {"merged", "late", "stale", "rejected", "dropped"},
 // "merged_tokens", "rejected_reason"} to `data`.
 void AddTally(const worker::ContributionTally& tally, Json& data);
+// The text at `key`; empty if `data` has no text there.
+std::string TextOf(const Json& data, const char* key);
 // "12 merged, 1 late, 0 stale, 2 rejected (NOT_FINITE), 0 dropped", and the
 // tokens in merged ones.
 std::string DescribeTally(const worker::ContributionTally& tally);

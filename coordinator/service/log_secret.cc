@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "base/io/files.h"
 #include "base/io/new_file.h"
 #include "base/io/posix_file_system.h"
+#include "base/layout/ids.h"
 #include "base/status/status_macros.h"
 #include "coordinator/store/log_directory.h"
 #include "coordinator/store/rocksdb_store.h"
@@ -28,9 +28,7 @@ constexpr int64_t kFileBytesMax = 4096;
 // Lower-case hex digits, as logs of all programs have them.
 bool IsSecret(absl::string_view text) {
   return text.size() >= kSecretBytesMin && text.size() <= kSecretBytesMax &&
-         std::all_of(text.begin(), text.end(), [](char c) {
-           return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
-         });
+         IsLowerHex(text, text.size());
 }
 
 void Take(const storage::v1::CoordinatorStarted& start, LogOwner& owner) {

@@ -20,7 +20,7 @@ done
 source deploy/bazel/prepare.sh
 deploy/bazel/cuda/find_cuda.sh >/dev/null || fail "there is no CUDA toolkit"
 bazel build -c opt --config=cuda //cli:atoll //coordinator:atoll-coordinator \
-  //server:atoll-server //worker/engine/cuda_check >&2
+  //server:atoll-server //tests/cuda_check >&2
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p .gpu

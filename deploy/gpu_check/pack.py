@@ -23,7 +23,7 @@ BYTES_MAX = 46 << 20
 PROGRAMS = {"atoll": "cli/atoll",
             "atoll-coordinator": "coordinator/atoll-coordinator",
             "atoll-server": "server/atoll-server",
-            "cuda_check": "worker/engine/cuda_check/cuda_check"}
+            "cuda_check": "tests/cuda_check/cuda_check"}
 SCRIPTS = ("deploy/gpu_check/run.py", "deploy/gpu_check/runner.py",
            "deploy/gpu_check/compare.py", "tests/tools/gpu_speed.py",
            "worker/sdk/examples/torch_device.py",

@@ -143,7 +143,7 @@ def refusal(path, included, quoted):
   elif re.search(_ROCKSDB, included) and not path.startswith('tests/'):
     return 'the coordinator alone has a RocksDB'
   if re.search(_DEVICE, included) and not re.match(
-      r'worker/(engine|collective)/', path):
+      r'worker/(engine|collective)/|tests/cuda_check/', path):
     return 'devices are used by worker/engine and worker/collective alone'
   if included == 'microhttpd.h' and not re.match(
       r'base/net/http_daemon|'

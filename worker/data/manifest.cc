@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/codec/sha256.h"
+#include "base/layout/ids.h"
 #include "base/object_store/object_url.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -166,12 +167,6 @@ absl::Status CheckPath(absl::string_view path) {
   return CheckRelativeName(path);
 }
 
-bool IsSha256(absl::string_view text) {
-  return text.size() == 64 && absl::c_all_of(text, [](unsigned char c) {
-           return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
-         });
-}
-
 // Bytes of a token of `file`; 0: its size does not match its tokens.
 int64_t TokenBytesOf(const ManifestFile& file, v1::DataFormat format) {
   const auto fits = [&](int64_t header_bytes, int64_t token_bytes) {
@@ -196,7 +191,7 @@ int64_t TokenBytesOf(const ManifestFile& file, v1::DataFormat format) {
 
 absl::Status CheckFile(const ManifestFile& file, v1::DataFormat format) {
   RETURN_IF_ERROR(CheckPath(file.path));
-  if (!IsSha256(file.sha256)) {
+  if (!IsLowerHex(file.sha256, 64)) {
     return Wrong("its sha256 is not 64 lower-case hex digits");
   }
   if (file.size_bytes < 1 || file.size_bytes > Manifest::kFileBytesMax) {

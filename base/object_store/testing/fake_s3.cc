@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/codec/sha256.h"
+#include "base/host_port/host_port.h"
 #include "base/object_store/xml.h"
 
 namespace atl {

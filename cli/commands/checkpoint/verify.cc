@@ -10,7 +10,6 @@
 #include "base/status/status_macros.h"
 #include "cli/commands/checkpoint/checkpoint_commands.h"
 #include "cli/mirror/mirror_choice.h"
-#include "cli/commands/run/export_target.h"
 #include "cli/interrupt.h"
 #include "cli/output/error.h"
 #include "cli/output/progress.h"

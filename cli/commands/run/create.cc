@@ -1,4 +1,3 @@
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -6,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/run_service.grpc.pb.h"
+#include "base/io/files.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/run/run_commands.h"
 #include "cli/flags/data_cache_flags.h"
@@ -35,8 +35,7 @@ worker::StoreOpener ChooseOpener(const Context& context,
   }
   return [data_directory](const std::string&, std::function<bool()> cancelled) {
     return worker::OpenStoreOfUrl(
-        absl::StrCat("file://",
-                     std::filesystem::absolute(data_directory).string()),
+        absl::StrCat("file://", AbsolutePath(data_directory)),
         std::move(cancelled));
   };
 }

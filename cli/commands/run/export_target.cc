@@ -2,8 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "base/io/files.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
@@ -82,13 +80,6 @@ void PrintExported(Context& context, Json data, const Exported& exported,
     }
   }
   context.output().Print(data, fields.ToString());
-}
-
-std::function<void(const std::string&)> ShowAfterASecond(Progress& progress) {
-  return [&progress, begin = absl::Now()](const std::string& line) {
-    const absl::Time now = absl::Now();
-    if (now - begin >= absl::Seconds(1)) progress.Update(line, now);
-  };
 }
 
 std::string DescribeExport(absl::string_view run_id, int64_t done_bytes,

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -13,7 +12,6 @@
 #include "base/flags/flags.h"
 #include "cli/context.h"
 #include "cli/output/output.h"
-#include "cli/output/progress.h"
 #include "worker/api/model_files.h"
 
 namespace atl::cli {
@@ -53,9 +51,6 @@ Exported MakeExported(const worker::ExportModelOptions& options,
 // `data` has the command's first fields.
 void PrintExported(Context& context, Json data, const Exported& exported,
                    bool has_template);
-
-// Shows lines of `progress` from the second second on.
-std::function<void(const std::string&)> ShowAfterASecond(Progress& progress);
 
 // "export spring  1.2 GB of 3.4 GB".
 std::string DescribeExport(absl::string_view run_id, int64_t done_bytes,

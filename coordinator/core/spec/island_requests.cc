@@ -1,15 +1,14 @@
 #include "coordinator/core/spec/island_requests.h"
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/layout/ids.h"
 #include "base/layout/trainer_metrics.h"
 #include "base/status/refusal.h"
 
@@ -19,11 +18,7 @@ namespace {
 
 // A SHA-256 in hex, or empty.
 bool IsDigest(const std::string& text) {
-  return text.empty() ||
-         (text.size() == 64 &&
-          std::all_of(text.begin(), text.end(), [](char c) {
-            return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
-          }));
+  return text.empty() || IsLowerHex(text, 64);
 }
 
 constexpr char kNoDigest[] = "must be empty or 64 digits of lower-case hex";

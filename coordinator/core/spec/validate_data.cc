@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/layout/ids.h"
 #include "coordinator/core/spec/checker.h"
 
 namespace atl::coordinator {
@@ -86,14 +87,9 @@ void CheckData(const v1::RunSpec& spec,
                 "data.format", "must be BYTES, LLMC, UINT16 or EXTERNAL");
   check.Require(data.path().size() <= kPlaceBytesMax, "data.path",
                 "is longer than 4096 bytes");
-  const bool is_hex =
-      data.fingerprint().size() == 64 &&
-      std::all_of(data.fingerprint().begin(), data.fingerprint().end(),
-                  [](unsigned char c) {
-                    return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
-                  });
-  check.Require(data.fingerprint().empty() || is_hex, "data.fingerprint",
-                "must be empty or 64 lower-case hex digits");
+  check.Require(data.fingerprint().empty() ||
+                    IsLowerHex(data.fingerprint(), 64),
+                "data.fingerprint", "must be empty or 64 lower-case hex digits");
   CheckUrl(data, check);
   check.Rate(data.validation_fraction(), "data.validation_fraction");
   check.InRange(data.data_shard_count(), 1, kDataShardsMax,

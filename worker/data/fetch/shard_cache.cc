@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/layout/ids.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -42,11 +42,8 @@ std::string DirectoryOf(const ManifestFile& file) {
 // in a directory that holds other files.
 bool IsEntryName(absl::string_view directory, absl::string_view file) {
   absl::ConsumeSuffix(&file, kPartEnd);
-  return directory.size() == 2 && file.size() == 64 &&
-         absl::StartsWith(file, directory) &&
-         std::all_of(file.begin(), file.end(), [](unsigned char c) {
-           return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
-         });
+  return directory.size() == 2 && absl::StartsWith(file, directory) &&
+         IsLowerHex(file, 64);
 }
 
 // All files and parts, the least recently used first.

@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/abort_check.h"
+#include "tests/cuda_check/abort_check.h"
 
 #include <signal.h>
 
@@ -231,7 +231,8 @@ void CheckAbort(const AbortCase& abort_case, const NcclRank& at,
   }
   if (is_victim) {
     if (!check("last calls", [&] { return rank->CallTogether(); })) return;
-    absl::SleepFor(grace);  // The others wait for this rank by then.
+    // style-ok(call): the others wait for this rank by then.
+    absl::SleepFor(grace);
     return report.Check(prefix + "death", rank->DieInPlace());
   }
   check("error", [&] {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "tests/cuda_check/report.h"
 #include "worker/collective/collective.h"
-#include "worker/engine/cuda_check/report.h"
 #include "worker/engine/device/devices.h"
 
 namespace atl::engine::check {

@@ -8,9 +8,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "base/codec/codec.h"
-#include "worker/engine/cuda_check/ranks.h"
-#include "worker/engine/cuda_check/report.h"
-#include "worker/engine/cuda_check/speed.h"
+#include "tests/cuda_check/ranks.h"
+#include "tests/cuda_check/report.h"
+#include "tests/cuda_check/speed.h"
 #include "worker/engine/ops/compute_type.h"
 #include "worker/engine/ops/cuda/cuda_ops.h"
 

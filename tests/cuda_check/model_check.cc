@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/model_check.h"
+#include "tests/cuda_check/model_check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
-#include "worker/engine/cuda_check/random_inputs.h"
+#include "tests/cuda_check/random_inputs.h"
 #include "worker/engine/model/decoder.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/ops/testing/plain_ops.h"

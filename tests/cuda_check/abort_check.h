@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "worker/engine/cuda_check/ranks.h"
-#include "worker/engine/cuda_check/report.h"
+#include "tests/cuda_check/ranks.h"
+#include "tests/cuda_check/report.h"
 #include "worker/engine/device/devices.h"
 
 namespace atl::engine::check {

@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/ranks.h"
+#include "tests/cuda_check/ranks.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/random_inputs.h"
+#include "tests/cuda_check/random_inputs.h"
 
 namespace atl::engine::check {
 

@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "tests/cuda_check/report.h"
 #include "worker/collective/tcp/tcp_world.h"
-#include "worker/engine/cuda_check/report.h"
 
 namespace atl::engine::check {
 

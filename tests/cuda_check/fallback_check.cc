@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/device_checks.h"
+#include "tests/cuda_check/device_checks.h"
 
 #include <map>
 #include <string>

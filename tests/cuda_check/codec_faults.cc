@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/codec_faults.h"
+#include "tests/cuda_check/codec_faults.h"
 
 #include <algorithm>
 #include <cstring>

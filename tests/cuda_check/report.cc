@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/report.h"
+#include "tests/cuda_check/report.h"
 
 #include <chrono>
 

@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/mesh_check.h"
+#include "tests/cuda_check/mesh_check.h"
 
 #include <cstdint>
 #include <cstdio>
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/cuda_check/report.h"
 #include "worker/collective/local/local_world.h"
-#include "worker/engine/cuda_check/report.h"
 #include "worker/engine/device/cpu_devices.h"
 
 namespace atl::engine::check {

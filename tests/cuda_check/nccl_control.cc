@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/device_checks.h"
+#include "tests/cuda_check/device_checks.h"
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -40,6 +40,7 @@ absl::Status ShareId(int rank, const std::string& path, ncclUniqueId* id) {
     if (std::rename((path + ".new").c_str(), path.c_str()) == 0) return {};
     return absl::InternalError("cannot write the id");
   }
+  // style-ok(call): another process writes the file.
   while (!std::filesystem::exists(path)) absl::SleepFor(absl::Milliseconds(5));
   if (std::ifstream(path, std::ios::binary).read(bytes, sizeof(*id))) return {};
   return absl::InternalError("cannot read the id");
@@ -86,7 +87,8 @@ class Control {
     for (int i = 0; i < 2; ++i) {
       Queue().IgnoreError();  // NCCL may know of the death already.
     }
-    absl::SleepFor(absl::Seconds(1));  // The peer is dead by then.
+    // style-ok(call): the peer is dead by then.
+    absl::SleepFor(absl::Seconds(1));
     RETURN_IF_ERROR(Nccl(ncclCommAbort(comm_), "ncclCommAbort"));
     return Cuda(cudaStreamSynchronize(stream_));
   }

@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/speed.h"
+#include "tests/cuda_check/speed.h"
 
 #include <algorithm>
 #include <chrono>

@@ -7,12 +7,12 @@
 #include <cstdint>
 
 #include "base/codec/bf16.h"
-#include "base/codec/cuda/device_codec.h"
 #include "base/codec/e3m0.h"
 #include "base/codec/f32.h"
 #include "base/codec/int8.h"
 #include "base/codec/top_k.h"
 #include "base/codec/two_bit.h"
+#include "tests/cuda_check/device_codec.h"
 
 namespace atl::codec::cuda {
 

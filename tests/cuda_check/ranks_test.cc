@@ -1,6 +1,6 @@
 // Real processes: this program starts itself as each rank.
 
-#include "worker/engine/cuda_check/ranks.h"
+#include "tests/cuda_check/ranks.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -19,7 +19,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
-#include "worker/engine/cuda_check/report.h"
+#include "tests/cuda_check/report.h"
 
 namespace atl::engine::check {
 namespace {

@@ -1,6 +1,6 @@
 // The check itself, over CPU ranks: this program starts itself as each of them.
 
-#include "worker/engine/cuda_check/abort_check.h"
+#include "tests/cuda_check/abort_check.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -16,9 +16,9 @@
 #include "absl/time/time.h"
 #include "base/status/status_macros.h"
 #include "gtest/gtest.h"
+#include "tests/cuda_check/ranks.h"
+#include "tests/cuda_check/report.h"
 #include "worker/collective/collective.h"
-#include "worker/engine/cuda_check/ranks.h"
-#include "worker/engine/cuda_check/report.h"
 #include "worker/engine/device/cpu_devices.h"
 
 namespace atl::engine::check {

@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/device_checks.h"
+#include "tests/cuda_check/device_checks.h"
 
 #include <cmath>
 #include <cstring>
@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "base/codec/cuda/device_codec.h"
 #include "base/codec/subset_model.h"
 #include "base/codec/top_k.h"
 #include "base/status/status_macros.h"
-#include "worker/engine/cuda_check/codec_faults.h"
+#include "tests/cuda_check/codec_faults.h"
+#include "tests/cuda_check/device_codec.h"
 #include "worker/engine/tensor/arena.h"
 
 namespace atl::engine::check {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/engine/cuda_check/report.h"
+#include "tests/cuda_check/report.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/ops/compute_type.h"
 #include "worker/engine/ops/ops.h"

@@ -1,4 +1,4 @@
-#include "worker/engine/cuda_check/mesh_check.h"
+#include "tests/cuda_check/mesh_check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/status/status_macros.h"
+#include "tests/cuda_check/random_inputs.h"
 #include "worker/collective/local/local_world.h"
-#include "worker/engine/cuda_check/random_inputs.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/ops/compute_type.h"
