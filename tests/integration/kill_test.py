@@ -154,15 +154,17 @@ class SpecialKillTest(cluster_module.IntegrationTest):
 
     def expected(self, *changes, members=slice(None), island_count=3,
                  round_count=2):
-        cluster = self.new_cluster("undisturbed")
-        everyone = toy.start(cluster, *changes, island_count=island_count)
-        for member in everyone:
-            member.wait_open(0)
-        taking_part = everyone[members]
-        for member in everyone:
-            if member not in taking_part:
-                member.leave()
-        return toy.play(cluster, taking_part, cases.seed(), round_count)
+        def play(cluster):
+            everyone = toy.start(cluster, *changes, island_count=island_count)
+            for member in everyone:
+                member.wait_open(0)
+            taking_part = everyone[members]
+            for member in everyone:
+                if member not in taking_part:
+                    member.leave()
+            return toy.play(cluster, taking_part, cases.seed(), round_count)
+
+        return self.once((changes, members, island_count, round_count), play)
 
     def refuse(self):
         expected = self.expected(toy.TRIO, members=slice(1, None))
@@ -445,10 +447,13 @@ class SpecialKillTest(cluster_module.IntegrationTest):
 
     def remove(self):
         changes = {"schedule": {"round_count": 4, "island_count_min": 3}}
-        cluster = self.new_cluster("undisturbed")
-        members = toy.start(cluster, changes, island_count=3)
-        expected = self.without_one(cluster, members, members[2].leave,
+
+        def play(cluster):
+            members = toy.start(cluster, changes, island_count=3)
+            return self.without_one(cluster, members, members[2].leave,
                                     lambda: None)
+
+        expected = self.once("without one", play)
 
         def state():
             return {i.island_id: i.state for i in self.cluster.islands()}[
@@ -553,9 +558,9 @@ class SpecialKillTest(cluster_module.IntegrationTest):
                 member.wait_version(version + 1)
                 member.ready()
         cluster.wait_state(cluster_module.COMPLETED)
-        undisturbed = self.new_cluster("undisturbed")
-        self.assertEqual(cluster.parameters_sha256(), toy.play(
-            undisturbed, toy.start(undisturbed, changes), cases.seed()))
+        self.assertEqual(
+            cluster.parameters_sha256(),
+            self.expected(changes, island_count=2, round_count=3))
 
     def replace(self):
         changes = {"checkpoint_every_round_count": 1}
@@ -589,9 +594,9 @@ class SpecialKillTest(cluster_module.IntegrationTest):
             member.ready()
         toy.play_round(members, 2, cases.seed())
         cluster.wait_state(cluster_module.COMPLETED)
-        undisturbed = self.new_cluster("undisturbed")
-        self.assertEqual(cluster.parameters_sha256(), toy.play(
-            undisturbed, toy.start(undisturbed, changes), cases.seed()))
+        self.assertEqual(
+            cluster.parameters_sha256(),
+            self.expected(changes, island_count=2, round_count=3))
 
     def leave(self):
         values = self.run_values(run_file.ELASTIC)

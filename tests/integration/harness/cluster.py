@@ -300,7 +300,8 @@ class Cluster:
         process = processes.Process(
             name, command, os.path.join(self.directory, name + ".log"),
             # One thread: sums have one order.
-            {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+            {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
+             "ATOLL_SDK": processes.sdk().name})
         self.processes[name] = process
         return process
 

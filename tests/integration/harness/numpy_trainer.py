@@ -10,7 +10,8 @@ Its exchange listens at SOCKET; it keeps its states in WORK_DIR. POINT is
 Nth state is taken back). WHAT it counts for each step is `tokens`, `samples` or
 `nothing`. UNIT is what its hello says that it counts. --base stands for frozen
 parameters. With --samples it joins first, and has a sampler of N samples. With
---nan-at it tells no loss, and its parameters are lost after the Nth step.
+--nan-at it tells no loss, and its parameters are lost after the Nth step. The
+SDK is the one in the folder $ATOLL_SDK, or of the tree.
 """
 
 import argparse
@@ -22,7 +23,8 @@ import sys
 import numpy
 
 _TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
-sys.path.insert(0, os.path.join(_TREE, "worker/sdk/python"))
+sys.path.insert(0, os.environ.get("ATOLL_SDK") or
+                os.path.join(_TREE, "worker/sdk/python"))
 import atoll  # pylint: disable=wrong-import-position
 from atoll import _connection  # pylint: disable=wrong-import-position
 from atoll import _store, _trainer  # pylint: disable=wrong-import-position

@@ -1,9 +1,13 @@
 """Real processes of the programs under test."""
 
+import compileall
+import functools
 import os
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 
 from harness import wait
 
@@ -39,6 +43,20 @@ def source(relative):
         if os.access(path, os.R_OK):
             return path
     raise FileNotFoundError(relative)
+
+
+@functools.cache
+def sdk():
+    """A copy of the SDK in Python, compiled: otherwise a quarter of a
+    trainer's start is the compilation of its modules."""
+    made = tempfile.TemporaryDirectory(prefix="atoll-",
+                                       dir=os.environ.get("TEST_TMPDIR"))
+    package = os.path.join(made.name, "atoll")
+    shutil.copytree(os.path.dirname(source(
+        "worker/sdk/python/atoll/__init__.py")), package,
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    compileall.compile_dir(package, quiet=2)
+    return made  # Its end removes it.
 
 
 _FAILPOINT = re.compile(

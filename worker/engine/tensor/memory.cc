@@ -36,8 +36,11 @@ class HostMemoryImpl final : public Memory {
     if (before < kHugePageBytes) {
       munmap(begin + before + whole, kHugePageBytes - before);
     }
-    // Advice: everything works without huge pages, only slower.
-    (void)madvise(begin + before, whole, MADV_HUGEPAGE);
+    // Advice: everything works without huge pages, only slower. For a small
+    // buffer the system would clear 2 MiB at its first use.
+    if (bytes >= kHugePageBytes / 2) {
+      (void)madvise(begin + before, whole, MADV_HUGEPAGE);
+    }
     bytes_ += static_cast<int64_t>(bytes);
     return begin + before;
   }

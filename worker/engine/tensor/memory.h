@@ -29,7 +29,8 @@ class Memory {
   virtual bool is_host() const = 0;
 };
 
-// This machine's memory. Buffers are advised for huge pages and share none.
+// This machine's memory. Buffers of 1 MiB and more are advised for huge pages;
+// no two buffers share one.
 Memory& HostMemory();
 
 // Bytes that HostMemory() has given out and that are not yet freed.
