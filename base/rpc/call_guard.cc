@@ -145,10 +145,13 @@ absl::StatusOr<std::unique_ptr<grpc::Service>> CallGuard::Guard(
     grpc::Service& service) {
   ASSIGN_OR_RETURN(
       std::unique_ptr<GuardedService> guarded,
-      GuardedService::Make(service, [this](const grpc::ServerContextBase& call,
-                                           absl::string_view method) {
-        return Check(call, method);
-      }));
+      GuardedService::Make(
+          service,
+          [this](const grpc::ServerContextBase& call,
+                 absl::string_view method) { return Check(call, method); },
+          [this](const grpc::ServerContextBase& call, bool reads) {
+            SetReads(call, reads);
+          }));
   for (const std::string& method : MethodNames(service)) {
     guarded_.insert(method);
   }
@@ -205,6 +208,18 @@ void CallGuard::Start(const grpc::ServerContextBase& call, State state) {
     found->second = std::move(state);
   }
   if (ends_pause) TellListener();
+}
+
+void CallGuard::SetReads(const grpc::ServerContextBase& call, bool reads) {
+  MutexLock lock(&mutex_);
+  const auto found = calls_.find(&call);
+  if (found == calls_.end() || found->second.reads == reads) return;
+  State& state = found->second;
+  state.reads = reads;
+  reading_count_ += reads ? 1 : -1;
+  int& of_key = reading_[state.key];
+  of_key += reads ? 1 : -1;
+  if (of_key == 0) reading_.erase(state.key);
 }
 
 bool CallGuard::End(const grpc::ServerContextBase& call) {
@@ -302,16 +317,25 @@ void CallGuard::ShutThoseThatNoLongerCount() {
 absl::Status CallGuard::Check(const grpc::ServerContextBase& call,
                               absl::string_view method) const {
   State state;
+  bool is_port_full = false;
   {
     MutexLock lock(&mutex_);
     const auto found = calls_.find(&call);
     if (found != calls_.end()) state = found->second;
+    const auto reading = reading_.find(state.key);
+    is_port_full = reading_count_ >= kReadingMax && reading != reading_.end() &&
+                   reading->second >= kReadingShare;
   }
   if (state.is_excess) {
     return absl::ResourceExhaustedError(
         absl::StrCat(GetCallerName(call), " has ", CallQuota::kOpenMax,
                      " calls open at this port, or given up just now; end "
                      "some, or wait"));
+  }
+  if (is_port_full) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "too many calls at this port have sent no request, ", kReadingShare,
+        " of them of ", GetCallerName(call), "; send theirs, or wait"));
   }
   if (state.peer == nullptr || check_ == nullptr) {
     return absl::UnauthenticatedError("a call without a certificate");

@@ -4,7 +4,6 @@
 //
 //   a call of                 is checked by            and refused with
 //   a guarded service         its handler              the check's status
-//   gRPC's health service     the interceptor          CANCELLED
 //   a method of no service    the interceptor; any     CANCELLED; otherwise
 //                             role                     UNIMPLEMENTED by gRPC
 //
@@ -71,6 +70,7 @@ class CallGuard {
   struct State {
     bool waits = true;       // For a thread.
     bool is_excess = false;  // Beyond its caller's bound.
+    bool reads = false;      // Its one request has not come yet.
     std::string key;         // CallerCheck's; empty: none, or it still waits.
     std::shared_ptr<const grpc::AuthContext> peer;  // Null if it still waits.
   };
@@ -88,6 +88,10 @@ class CallGuard {
   static constexpr absl::Duration kLookApart = absl::Milliseconds(1);
   // Beyond so many an honest caller may be shut, too.
   static constexpr int kWaitingUrgent = 4096;
+  // Calls of a port that wait for their one request, which comes with the call
+  // as a rule. Beyond that a certificate has kReadingShare such calls.
+  static constexpr int kReadingMax = 512;
+  static constexpr int kReadingShare = 8;
 
   // A call waits. Called where gRPC reads.
   void Wait(const grpc::ServerContextBase& call);
@@ -98,6 +102,8 @@ class CallGuard {
   void TellListener();
   // It has a thread.
   void Start(const grpc::ServerContextBase& call, State state);
+  // It begins or ends to wait for its request.
+  void SetReads(const grpc::ServerContextBase& call, bool reads);
   // It has ended. False: it never waited.
   bool End(const grpc::ServerContextBase& call);
   // Shuts the connections of the certificate with this key.
@@ -121,6 +127,9 @@ class CallGuard {
   absl::flat_hash_map<const grpc::ServerContextBase*, State> calls_
       ABSL_GUARDED_BY(mutex_);
   int waiting_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  int reading_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  // By key; of those that have some.
+  absl::flat_hash_map<std::string, int> reading_ ABSL_GUARDED_BY(mutex_);
   absl::Time look_time_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   bool is_paused_ ABSL_GUARDED_BY(mutex_) = false;
   // When the pause began; without a pause, when one may begin.
