@@ -169,7 +169,8 @@ std::unique_ptr<grpc::ContextAllocator> CallGuard::MakeContexts() {
 
 void CallGuard::Wait(const grpc::ServerContextBase& call) {
   const absl::Time now = SystemClock().Now();
-  bool begins_pause = false, looks = false, is_urgent = false;
+  bool begins_pause = false, looks = false;
+  int waiting_count = 0;
   {
     MutexLock lock(&mutex_);
     calls_[&call] = State();
@@ -182,19 +183,21 @@ void CallGuard::Wait(const grpc::ServerContextBase& call) {
     }
     looks = excess % kLookEvery == 1 && now >= look_time_ + kLookApart;
     if (looks) look_time_ = now;
-    is_urgent = waiting_count_ > kWaitingUrgent;
+    waiting_count = waiting_count_;
   }
   if (begins_pause) TellListener();
-  if (looks) ShutFlood(now, is_urgent);
+  if (looks) ShutFlood(now, waiting_count);
 }
 
-void CallGuard::ShutFlood(absl::Time now, bool is_urgent) {
+void CallGuard::ShutFlood(absl::Time now, int waiting_count) {
   std::string key = quota_.FindAbusive(now);
-  if (key.empty() && is_urgent) key = quota_.FindBusiest(now);
+  if (key.empty() && waiting_count > kWaitingUrgent) {
+    key = quota_.FindBusiest(now);
+  }
   if (!key.empty()) Shut(key, absl::BytesToHexString(key.substr(0, 8)));
   // A new connection of the same peer is a stranger's until one of its calls
   // has a thread.
-  listener_->Shut("");
+  listener_->ShutStrangers(waiting_count > kWaitingMany ? 0 : kStrangerBytes);
 }
 
 void CallGuard::Start(const grpc::ServerContextBase& call, State state) {

@@ -79,6 +79,11 @@ class CallGuard {
   // without a bound, and each takes memory.
   static constexpr int kWaitingMax = 256;
   static constexpr int kLookEvery = 64;
+  // A connection that has proven nothing and sent fewer bytes has made few of
+  // these calls: a handshake takes half of it. Beyond kWaitingMany it is shut,
+  // too.
+  static constexpr int kStrangerBytes = 8 << 10;
+  static constexpr int kWaitingMany = 1024;
   // A pause ends when so few wait. No peer can make it last: it also ends after
   // kPauseMax, and the next one begins kPauseApart later at the earliest.
   static constexpr int kWaitingFew = 64;
@@ -95,8 +100,9 @@ class CallGuard {
 
   // A call waits. Called where gRPC reads.
   void Wait(const grpc::ServerContextBase& call);
-  // Shuts connections of a certificate that floods, and those of strangers.
-  void ShutFlood(absl::Time now, bool is_urgent);
+  // Shuts connections of a certificate that floods, and those of strangers that
+  // may. `waiting_count` calls wait.
+  void ShutFlood(absl::Time now, int waiting_count);
   // One call fewer waits. Returns true if TellListener is due.
   bool NoteStarted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellListener();

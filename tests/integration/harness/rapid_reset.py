@@ -81,6 +81,41 @@ def flood(address, certificate, path, streams, end, connections, bomb=False):
     return streams - left
 
 
+class Crowd:
+    """Connections, each with streams that stay open without a request.
+
+    None acknowledges the program's SETTINGS, and none reads. `certificates` are
+    used in turn; `headers`: how many of a byte each stream has besides."""
+
+    def __init__(self, address, certificates, path, connections, streams,
+                 headers=0):
+        block = raw_http2.headers("https", path)
+        if headers:
+            block += raw_http2.repeated_header(headers)
+        self._data = raw_http2.PREFACE + raw_http2.frame(
+            raw_http2.SETTINGS, 0, 0) + b"".join(
+                raw_http2.frame(raw_http2.HEADERS, raw_http2.END_HEADERS,
+                                2 * i + 1, block) for i in range(streams))
+        self._address = address
+        self._certificates = certificates
+        self._connections = connections
+        self._held = []
+
+    def attack(self):
+        for i in range(self._connections):
+            certificate = self._certificates[i % len(self._certificates)]
+            try:
+                connection = raw_http2.connect(self._address, certificate)
+                self._held.append(connection)
+                connection.sendall(self._data)
+            except OSError:
+                pass  # The program shuts some.
+
+    def close(self):
+        for connection in self._held:
+            connection.close()
+
+
 def memory(process, name):
     """VmRSS or VmHWM of a process, in bytes."""
     with open("/proc/%d/status" % process.pid, encoding="ascii") as file:
