@@ -16,6 +16,7 @@ from harness import wait
 _CANCEL = struct.pack(">I", 8)
 _BATCH = 500
 _BOMB_HEADERS = 400  # Far more than the limit of a call.
+_SEND_S = 2  # A connection that the program does not read is left so.
 _PAUSE_S = 0.05  # A peer that cannot connect waits for so long.
 
 
@@ -107,6 +108,7 @@ class Crowd:
             try:
                 connection = raw_http2.connect(self._address, certificate)
                 self._held.append(connection)
+                connection.settimeout(_SEND_S)
                 connection.sendall(self._data)
             except OSError:
                 pass  # The program shuts some.
