@@ -2,13 +2,15 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/tcp.h>  // glibc's tcp_info lacks the bytes.
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/net/socket.h"
@@ -50,6 +52,18 @@ bool Watch(const UniqueFd& epoll, int fd, uint32_t events, uint64_t tag,
   event.events = events;
   event.data.u64 = tag;
   return epoll_ctl(epoll.get(), operation, fd, &event) == 0;
+}
+
+// Bytes that the peer has sent; the most if the kernel does not tell.
+uint64_t BytesReceived(int fd) {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  constexpr size_t kEnd =
+      offsetof(tcp_info, tcpi_bytes_received) + sizeof(uint64_t);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || size < kEnd) {
+    return std::numeric_limits<uint64_t>::max();
+  }
+  return info.tcpi_bytes_received;
 }
 
 // As many connections as descriptors allow: each takes two.
@@ -171,10 +185,21 @@ void BoundedListener::Prove(absl::string_view peer, const std::string& name) {
 }
 
 void BoundedListener::Shut(const std::string& name) {
+  ShutAll([&](const Place& place) { return place.name == name; });
+}
+
+void BoundedListener::ShutStrangers(uint64_t bytes_min) {
+  ShutAll([bytes_min](const Place& place) {
+    return place.name.empty() && BytesReceived(place.fd.get()) >= bytes_min;
+  });
+}
+
+template <typename Chooses>
+void BoundedListener::ShutAll(Chooses chooses) {
   MutexLock lock(&mutex_);
   std::vector<Id> ids;
   for (const auto& [id, place] : open_) {
-    if (place.name == name) ids.push_back(id);
+    if (chooses(place)) ids.push_back(id);
   }
   for (const Id id : ids) ShutPlace(id);
 }

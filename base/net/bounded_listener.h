@@ -100,9 +100,11 @@ class BoundedListener {
   // The same, of the connection whose peer has the address `peer`, as
   // ToPeerText names it.
   void Prove(absl::string_view peer, const std::string& name);
-  // Shuts all connections of `name`; if it is empty, of those that have proven
-  // nothing. Bytes that their owners have not read yet are lost.
+  // Shuts all connections of `name`, which is not empty. Bytes that their owners
+  // have not read yet are lost.
   void Shut(const std::string& name);
+  // The same, of those that have proven nothing and sent at least `bytes_min`.
+  void ShutStrangers(uint64_t bytes_min);
   // Shuts a connection; its owner then closes it. Nothing if it is not here.
   void Shut(Id id);
   // The connection's owner has closed it, or is about to.
@@ -136,6 +138,8 @@ class BoundedListener {
   // Closes those that have sent nothing in time, and those that are too old.
   // Returns when the next is due.
   absl::Time CloseDue(absl::Time now);
+  template <typename Chooses>
+  void ShutAll(Chooses chooses);
   bool IsSilent(Id id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Shuts it; the loop then sees its end.
   void ShutPlace(Id id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

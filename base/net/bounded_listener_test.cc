@@ -262,6 +262,29 @@ TEST_F(BoundedListenerTest, TheOwnerOfAShutConnectionReadsNothingThatWaited) {
   AwaitEnd(client);
 }
 
+TEST_F(BoundedListenerTest, OfStrangersThoseThatHaveSentMuchAreShut) {
+  Start({});
+  const UniqueFd few = DialAndSend(), many = DialAndSend(),
+                 proven = DialAndSend();
+  std::vector<std::pair<UniqueFd, BoundedListener::Connection>> served;
+  for (int i = 0; i < 3; ++i) served.push_back(owner_.Take());
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  getsockname(proven.get(), reinterpret_cast<sockaddr*>(&address), &size);
+  listener_->Prove(ToPeerText(reinterpret_cast<const sockaddr&>(address)),
+                   "island a");
+  const std::string more(99, 'x');
+  for (const UniqueFd* fd : {&many, &proven}) {
+    ASSERT_EQ(send(fd->get(), more.data(), more.size(), MSG_NOSIGNAL), 99);
+  }
+  listener_->ShutStrangers(100);
+  AwaitEnd(many);
+  AwaitCount(2);
+  listener_->ShutStrangers(0);
+  AwaitEnd(few);
+  AwaitCount(1);
+}
+
 TEST_F(BoundedListenerTest, RefusesWhileDescriptorsAreShort) {
   Start({});
   const UniqueFd first = DialAndSend();

@@ -154,14 +154,13 @@ absl::StatusOr<std::unique_ptr<grpc::Service>> CallGuard::Guard(
     grpc::Service& service) {
   ASSIGN_OR_RETURN(
       std::unique_ptr<GuardedService> guarded,
-      GuardedService::Make(service, [this](const grpc::ServerContextBase& call,
-                                           absl::string_view method) {
-        return Check(call, method);
-      },
-      [this](const grpc::ServerContextBase& call,
-             std::function<void()> later) {
-        return Prepare(call, std::move(later));
-      }));
+      GuardedService::Make(
+          service,
+          [this](const grpc::ServerContextBase& call,
+                 absl::string_view method) { return Check(call, method); },
+          [this](const grpc::ServerContextBase& call, bool reads) {
+            SetReads(call, reads);
+          }));
   for (const std::string& method : MethodNames(service)) {
     guarded_.insert(method);
   }
@@ -179,7 +178,8 @@ std::unique_ptr<grpc::ContextAllocator> CallGuard::MakeContexts() {
 
 void CallGuard::Wait(const grpc::ServerContextBase& call) {
   const absl::Time now = SystemClock().Now();
-  bool begins_pause = false, looks = false, is_urgent = false;
+  bool begins_pause = false, looks = false;
+  int waiting_count = 0;
   {
     MutexLock lock(&mutex_);
     calls_[&call] = State();
@@ -192,19 +192,21 @@ void CallGuard::Wait(const grpc::ServerContextBase& call) {
     }
     looks = excess % kLookEvery == 1 && now >= look_time_ + kLookApart;
     if (looks) look_time_ = now;
-    is_urgent = waiting_count_ > kWaitingUrgent;
+    waiting_count = waiting_count_;
   }
   if (begins_pause) TellListener();
-  if (looks) ShutFlood(now, is_urgent);
+  if (looks) ShutFlood(now, waiting_count);
 }
 
-void CallGuard::ShutFlood(absl::Time now, bool is_urgent) {
+void CallGuard::ShutFlood(absl::Time now, int waiting_count) {
   std::string key = quota_.FindAbusive(now);
-  if (key.empty() && is_urgent) key = quota_.FindBusiest(now);
+  if (key.empty() && waiting_count > kWaitingUrgent) {
+    key = quota_.FindBusiest(now);
+  }
   if (!key.empty()) Shut(key, absl::BytesToHexString(key.substr(0, 8)));
   // A new connection of the same peer is a stranger's until one of its calls
   // has a thread.
-  listener_->Shut("");
+  listener_->ShutStrangers(waiting_count > kWaitingMany ? 0 : kStrangerBytes);
 }
 
 void CallGuard::Start(const grpc::ServerContextBase& call, State state) {
@@ -218,6 +220,18 @@ void CallGuard::Start(const grpc::ServerContextBase& call, State state) {
     found->second = std::move(state);
   }
   if (ends_pause) TellListener();
+}
+
+void CallGuard::SetReads(const grpc::ServerContextBase& call, bool reads) {
+  MutexLock lock(&mutex_);
+  const auto found = calls_.find(&call);
+  if (found == calls_.end() || found->second.reads == reads) return;
+  State& state = found->second;
+  state.reads = reads;
+  reading_count_ += reads ? 1 : -1;
+  int& of_key = reading_[state.key];
+  of_key += reads ? 1 : -1;
+  if (of_key == 0) reading_.erase(state.key);
 }
 
 bool CallGuard::End(const grpc::ServerContextBase& call) {
@@ -355,10 +369,14 @@ void CallGuard::Examine() {
 absl::Status CallGuard::Check(const grpc::ServerContextBase& call,
                               absl::string_view method) const {
   State state;
+  bool is_port_full = false;
   {
     MutexLock lock(&mutex_);
     const auto found = calls_.find(&call);
     if (found != calls_.end()) state = found->second;
+    const auto reading = reading_.find(state.key);
+    is_port_full = reading_count_ >= kReadingMax && reading != reading_.end() &&
+                   reading->second >= kReadingShare;
   }
   if (state.is_excess) {
     return RefuseForNow(
@@ -367,6 +385,11 @@ absl::Status CallGuard::Check(const grpc::ServerContextBase& call,
                      " calls open at this port, or given up just now; end "
                      "some, or wait"),
         absl::Seconds(1));
+  }
+  if (is_port_full) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "too many calls at this port have sent no request, ", kReadingShare,
+        " of them of ", GetCallerName(call), "; send theirs, or wait"));
   }
   if (state.peer == nullptr || check_ == nullptr) {
     return absl::UnauthenticatedError("a call without a certificate");

@@ -4,7 +4,6 @@
 //
 //   a call of                 is checked by            and refused with
 //   a guarded service         its handler              the check's status
-//   gRPC's health service     the interceptor          CANCELLED
 //   a method of no service    the interceptor; any     CANCELLED; otherwise
 //                             role                     UNIMPLEMENTED by gRPC
 //
@@ -76,6 +75,7 @@ class CallGuard {
   struct State {
     bool waits = true;       // For a thread.
     bool is_excess = false;  // Beyond its caller's bound.
+    bool reads = false;      // Its one request has not come yet.
     std::string key;         // CallerCheck's; empty: none, or it still waits.
     std::shared_ptr<const grpc::AuthContext> peer;  // Null if it still waits.
   };
@@ -84,6 +84,11 @@ class CallGuard {
   // without a bound, and each takes memory.
   static constexpr int kWaitingMax = 256;
   static constexpr int kLookEvery = 64;
+  // A connection that has proven nothing and sent fewer bytes has made few of
+  // these calls: a handshake takes half of it. Beyond kWaitingMany it is shut,
+  // too.
+  static constexpr int kStrangerBytes = 8 << 10;
+  static constexpr int kWaitingMany = 1024;
   // A pause ends when so few wait. No peer can make it last: it also ends after
   // kPauseMax, and the next one begins kPauseApart later at the earliest.
   static constexpr int kWaitingFew = 64;
@@ -93,16 +98,23 @@ class CallGuard {
   static constexpr absl::Duration kLookApart = absl::Milliseconds(1);
   // Beyond so many an honest caller may be shut, too.
   static constexpr int kWaitingUrgent = 4096;
+  // Calls of a port that wait for their one request, which comes with the call
+  // as a rule. Beyond that a certificate has kReadingShare such calls.
+  static constexpr int kReadingMax = 512;
+  static constexpr int kReadingShare = 8;
 
   // A call waits. Called where gRPC reads.
   void Wait(const grpc::ServerContextBase& call);
-  // Shuts connections of a certificate that floods, and those of strangers.
-  void ShutFlood(absl::Time now, bool is_urgent);
+  // Shuts connections of a certificate that floods, and those of strangers that
+  // may. `waiting_count` calls wait.
+  void ShutFlood(absl::Time now, int waiting_count);
   // One call fewer waits. Returns true if TellListener is due.
   bool NoteStarted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellListener();
   // It has a thread.
   void Start(const grpc::ServerContextBase& call, State state);
+  // It begins or ends to wait for its request.
+  void SetReads(const grpc::ServerContextBase& call, bool reads);
   // It has ended. False: it never waited.
   bool End(const grpc::ServerContextBase& call);
   // Shuts the connections of the certificate with this key.
@@ -133,6 +145,9 @@ class CallGuard {
   absl::flat_hash_map<const grpc::ServerContextBase*, State> calls_
       ABSL_GUARDED_BY(mutex_);
   int waiting_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  int reading_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  // By key; of those that have some.
+  absl::flat_hash_map<std::string, int> reading_ ABSL_GUARDED_BY(mutex_);
   absl::Time look_time_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   bool is_paused_ ABSL_GUARDED_BY(mutex_) = false;
   // When the pause began; without a pause, when one may begin.

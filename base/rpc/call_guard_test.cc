@@ -32,6 +32,8 @@
 #include "base/rpc/testing/raw_calls.h"
 #include "base/rpc/testing/test_certificates.h"
 #include "base/sync/mutex.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/support/client_callback.h"
 #include "gtest/gtest.h"
 
 namespace atl::rpc {
@@ -56,6 +58,7 @@ class ParameterServiceDouble
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
   PushOuterGradient(grpc::CallbackServerContext*) override {
     ++call_count;
+    niceness = getpriority(PRIO_PROCESS, gettid());
     return new Drain;
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* PullParameters(
@@ -65,6 +68,7 @@ class ParameterServiceDouble
   }
 
   std::atomic<int> call_count{0};
+  std::atomic<int> niceness{0};  // Of the thread that began the newest push.
 };
 
 class RunServiceDouble : public v1::RunService::CallbackService {
@@ -73,7 +77,6 @@ class RunServiceDouble : public v1::RunService::CallbackService {
                                    const v1::GetRunRequest* request,
                                    v1::GetRunResponse* response) override {
     ++call_count;
-    niceness = getpriority(PRIO_PROCESS, gettid());
     response->mutable_run()->set_run_id(request->run_id());
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
@@ -81,7 +84,50 @@ class RunServiceDouble : public v1::RunService::CallbackService {
   }
 
   std::atomic<int> call_count{0};
-  std::atomic<int> niceness{0};  // Of the thread that had the newest call.
+};
+
+// A call of any kind that begins without its request.
+class LateRequest
+    : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  LateRequest(grpc::GenericStub& stub, const std::string& method) {
+    stub.PrepareBidiStreamingCall(&context_, method, {}, this);
+    AddHold();  // For Send.
+    StartRead(&response_);
+    StartCall();
+  }
+
+  // The one request.
+  void Send(const std::string& bytes) {
+    const grpc::Slice slice(bytes);
+    request_ = grpc::ByteBuffer(&slice, 1);
+    StartWriteLast(&request_, {});
+  }
+  void Cancel() { context_.TryCancel(); }
+
+  grpc::StatusCode Await() {
+    if (!is_released_) RemoveHold();
+    is_released_ = true;
+    MutexLock lock(&mutex_);
+    while (!is_done_) done_.Wait(&mutex_);
+    return code_;
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    MutexLock lock(&mutex_);
+    code_ = status.error_code();
+    is_done_ = true;
+    done_.SignalAll();
+  }
+
+ private:
+  grpc::ClientContext context_;
+  grpc::ByteBuffer request_, response_;
+  bool is_released_ = false;
+  Mutex mutex_;
+  CondVar done_;
+  bool is_done_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::StatusCode code_ ABSL_GUARDED_BY(mutex_) = grpc::StatusCode::UNKNOWN;
 };
 
 using PushStream = grpc::ClientReaderWriter<v1::PushOuterGradientRequest,
@@ -182,7 +228,7 @@ TEST_F(CallGuardTest, GrpcItselfAnswersOnlyCallersThatCount) {
             grpc::StatusCode::UNIMPLEMENTED);
   const auto stranger = Dial("somebody");
   EXPECT_EQ(CheckServing(stranger, kPatience).code(),
-            absl::StatusCode::kCancelled);
+            absl::StatusCode::kUnauthenticated);
   EXPECT_EQ(CallAny(stranger, "/atoll.v1.RunService/None"),
             grpc::StatusCode::CANCELLED);
   EXPECT_EQ(
@@ -193,13 +239,19 @@ TEST_F(CallGuardTest, GrpcItselfAnswersOnlyCallersThatCount) {
 
 TEST_F(CallGuardTest, NewCertificatesAreExaminedAtALowerPriority) {
   const int usual = getpriority(PRIO_PROCESS, gettid());
-  const auto island = Dial("atoll:island:attic");
-  ASSERT_TRUE(GetRun(island).ok());
-  EXPECT_GT(runs_.niceness, usual);
-  ASSERT_TRUE(GetRun(island).ok());
-  EXPECT_EQ(runs_.niceness, usual);
-  const auto gate = Dial("atoll:gate:g-0");
-  EXPECT_TRUE(absl::IsPermissionDenied(GetRun(gate).status()));
+  const auto stub =
+      v1::ParameterService::NewStub(Dial("atoll:island:attic"));
+  const auto push = [&] {
+    grpc::ClientContext context;
+    const auto stream = stub->PushOuterGradient(&context);
+    stream->WritesDone();
+    EXPECT_TRUE(stream->Finish().ok());
+    return parameters_.niceness.load();
+  };
+  EXPECT_GT(push(), usual);
+  EXPECT_EQ(push(), usual);
+  EXPECT_TRUE(absl::IsPermissionDenied(
+      GetRun(Dial("atoll:gate:g-0")).status()));
 }
 
 TEST_F(CallGuardTest, CallsOfACertificateAreBounded) {
@@ -228,7 +280,7 @@ TEST_F(CallGuardTest, CallsOfACertificateAreBounded) {
   EXPECT_TRUE(HasReason(run.status(), "TOO_MANY_OPEN_CALLS")) << run.status();
   EXPECT_EQ(GetRetryDelay(run.status()), absl::Seconds(1));
   EXPECT_EQ(CheckServing(island, kPatience).code(),
-            absl::StatusCode::kCancelled);
+            absl::StatusCode::kResourceExhausted);
   // Others have a bound of their own.
   EXPECT_TRUE(GetRun(Dial("atoll:island:cellar")).ok());
   streams.back()->WritesDone();
@@ -240,6 +292,52 @@ TEST_F(CallGuardTest, CallsOfACertificateAreBounded) {
   for (const auto& context : contexts) context->TryCancel();
   for (const auto& stream : streams) {
     if (stream != streams.back()) stream->Finish();
+  }
+}
+
+TEST_F(CallGuardTest, CallsWithoutARequestCountLikeOthers) {
+  const TlsFiles files = authority_.Issue("atoll:island:attic");
+  grpc::GenericStub stub(Dial(files));
+  std::vector<std::unique_ptr<LateRequest>> calls;
+  for (const char* method :
+       {"/atoll.v1.RunService/GetRun", "/grpc.health.v1.Health/Check",
+        "/atoll.v1.ParameterService/PullParameters"}) {
+    for (int i = 0; i < CallQuota::kOpenMax / 2; ++i) {
+      calls.push_back(std::make_unique<LateRequest>(stub, method));
+    }
+  }
+  // One of the last that were begun is refused; the first stays open.
+  EXPECT_EQ(calls.back()->Await(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(GetRun(Dial(files)).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(runs_.call_count, 0);
+  v1::GetRunRequest request;
+  request.set_run_id("spring");
+  calls.front()->Send(request.SerializeAsString());
+  EXPECT_EQ(calls.front()->Await(), grpc::StatusCode::OK);
+  EXPECT_EQ(runs_.call_count, 1);
+  for (const auto& call : calls) {
+    call->Cancel();
+    call->Await();
+  }
+}
+
+TEST_F(CallGuardTest, FewCallsOfACertificateWaitForRequestsOfAFullPort) {
+  std::vector<std::unique_ptr<LateRequest>> calls;
+  for (const char* name : {"atoll:island:attic", "atoll:island:cellar",
+                           "atoll:island:den"}) {
+    grpc::GenericStub stub(Dial(name));
+    for (int i = 0; i < 250; ++i) {
+      calls.push_back(
+          std::make_unique<LateRequest>(stub, "/atoll.v1.RunService/GetRun"));
+    }
+  }
+  EXPECT_EQ(calls.back()->Await(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  // A caller that sends its requests is answered, and so is a new one.
+  EXPECT_TRUE(GetRun(Dial("atoll:island:hall")).ok());
+  for (const auto& call : calls) {
+    call->Cancel();
+    call->Await();
   }
 }
 
@@ -312,11 +410,13 @@ class CallGuardPauseTest : public ::testing::Test {
     waiting_.pop_back();
   }
 
-  UniqueFd DialAndSend() {
+  UniqueFd DialAndSend(int bytes = 1) {
     UniqueFd fd = net::Dial(listener_->address(),
                             {absl::Now() + kPatience, -1})
                       .value();
-    EXPECT_EQ(send(fd.get(), "x", 1, MSG_NOSIGNAL), 1);
+    EXPECT_EQ(send(fd.get(), std::string(bytes, 'x').data(), bytes,
+                   MSG_NOSIGNAL),
+              bytes);
     return fd;
   }
   void AwaitServed(size_t count) {
@@ -350,9 +450,11 @@ TEST_F(CallGuardPauseTest, ManyWaitingCallsLetNoConnectionInUntilFewWait) {
   const UniqueFd first = DialAndSend();
   AwaitServed(1);
   Begin(256);
-  const UniqueFd second = DialAndSend();
-  AwaitServed(2);
-  // Strangers are shut; a proven peer keeps its connection.
+  const UniqueFd second = DialAndSend(8 << 10);
+  const UniqueFd third = DialAndSend();
+  AwaitServed(3);
+  // A stranger that has sent much is shut; a proven peer keeps its connection,
+  // and so does one that may be in its handshake.
   sockaddr_storage own = {};
   socklen_t size = sizeof(own);
   ASSERT_EQ(getsockname(first.get(), reinterpret_cast<sockaddr*>(&own), &size),
@@ -361,15 +463,24 @@ TEST_F(CallGuardPauseTest, ManyWaitingCallsLetNoConnectionInUntilFewWait) {
                    "island");
   const absl::Time begin = absl::Now();
   Begin(1);
-  EXPECT_EQ(listener_->count(), 1);
+  EXPECT_EQ(listener_->count(), 2);
   const UniqueFd late = DialAndSend();
   EndOldest();  // The listener's thread goes on.
   // A pause that lasts would end by itself.
   if (absl::Now() < begin + absl::Seconds(1)) {
-    EXPECT_EQ(served(), 2u);
+    EXPECT_EQ(served(), 3u);
   }
   while (waiting_.size() > 64) End();
-  AwaitServed(3);
+  AwaitServed(4);
+}
+
+TEST_F(CallGuardPauseTest, IfVeryManyCallsWaitAllStrangersAreShut) {
+  const UniqueFd few = DialAndSend();
+  AwaitServed(1);
+  Begin(300);
+  EXPECT_EQ(listener_->count(), 1);
+  while (listener_->count() > 0) Begin(64);
+  EXPECT_GT(waiting_.size(), 1024u);
 }
 
 TEST_F(CallGuardPauseTest, NoPauseIsForEver) {

@@ -44,26 +44,43 @@ struct SettingParameters {
   int on_invalid_value;
   uint32_t invalid_value_error;
 };
-constexpr int kMaxConcurrentStreams = 2;  // Its place in the table.
+// An entry that we change.
+struct Bound {
+  int place;  // In the table.
+  absl::string_view name;
+  uint32_t known;
+  uint32_t wanted;
+};
+constexpr Bound kBounds[] = {
+    {2, "MAX_CONCURRENT_STREAMS", std::numeric_limits<uint32_t>::max(),
+     kStreamsMax},
+    {5, "MAX_HEADER_LIST_SIZE", 16 << 20, kHeaderBytesMax},
+};
 
-// No argument of gRPC bounds the streams before the acknowledgement, so this
-// changes the library's table. False: it is not the table that we know.
+bool SetReadOnly(uint32_t& value, uint32_t wanted) {
+  // The loader made the table's pages read-only.
+  const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t place = reinterpret_cast<uintptr_t>(&value);
+  auto* const page = reinterpret_cast<void*>(place / page_bytes * page_bytes);
+  if (mprotect(page, page_bytes, PROT_READ | PROT_WRITE) != 0) return false;
+  value = wanted;
+  mprotect(page, page_bytes, PROT_READ);
+  return true;
+}
+
+// No argument of gRPC bounds a peer before the acknowledgement, so this changes
+// the library's table. False: it is not the table that we know.
 bool LimitNewPeers() {
   auto* const table = static_cast<SettingParameters*>(
       dlsym(RTLD_DEFAULT, "grpc_chttp2_settings_parameters"));
   if (table == nullptr) return false;
-  SettingParameters& streams = table[kMaxConcurrentStreams];
-  if (streams.value != std::numeric_limits<uint32_t>::max() ||
-      absl::string_view(streams.name) != "MAX_CONCURRENT_STREAMS") {
-    return false;
+  for (const Bound& bound : kBounds) {
+    SettingParameters& entry = table[bound.place];
+    if (entry.value != bound.known || entry.name != bound.name ||
+        !SetReadOnly(entry.value, bound.wanted)) {
+      return false;
+    }
   }
-  // The loader made the table's pages read-only.
-  const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const uintptr_t place = reinterpret_cast<uintptr_t>(&streams.value);
-  auto* const page = reinterpret_cast<void*>(place / page_bytes * page_bytes);
-  if (mprotect(page, page_bytes, PROT_READ | PROT_WRITE) != 0) return false;
-  streams.value = kStreamsMax;
-  mprotect(page, page_bytes, PROT_READ);
   return true;
 }
 
@@ -77,7 +94,7 @@ void KeepGrpcRunning() {
     google::protobuf::SetLogHandler(TakeProtobufLog);
     if (!LimitNewPeers()) {
       LOG(WARNING) << "this gRPC is not the known one: a peer may open streams "
-                   << "without a bound";
+                   << "and send headers without a bound";
     }
     grpc_init();
   });

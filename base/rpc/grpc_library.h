@@ -9,10 +9,11 @@
 // lock graph of the process, under one spinlock. Our own mutexes are different
 // (base/sync), and TSan checks those.
 //
-// It also lets a peer open no more than kStreamsMax streams on a connection
-// before it has acknowledged our SETTINGS. gRPC 1.51 sends a listener's own
-// bound there, and does not enforce it on a peer that never acknowledges it: one
-// connection took a program's memory (SECURITY.md).
+// It also lets a peer open no more than kStreamsMax streams on a connection, each
+// with no more than kHeaderBytesMax of headers, before it has acknowledged our
+// SETTINGS. gRPC 1.51 sends a listener's own bounds there, and does not enforce
+// them on a peer that never acknowledges them: such peers took a program's
+// memory (SECURITY.md).
 //
 // The logs of gRPC and of protobuf go to our log, always at INFO: what matters
 // is returned as a status, too. A remote caller can cause such lines without
@@ -23,6 +24,9 @@
 namespace atl::rpc {
 
 inline constexpr int kStreamsMax = 512;
+// With 32 for each header. Also what a peer that announces no bound of its own
+// is sent at most, so it has room for a status with details.
+inline constexpr int kHeaderBytesMax = 8 << 10;
 
 // Call it before the first channel or server is made. Thread-safe.
 void KeepGrpcRunning();

@@ -36,18 +36,58 @@ class Refusal
   void OnDone() override { delete this; }
 };
 
+// Reads the one request of a call, then runs the method's handler. A call that
+// ends before has no request; the handler ends it, too. Deletes itself.
+class Request : public grpc_completion_queue_functor {
+ public:
+  static void Read(const RpcServiceMethod& method,
+                   const GuardedService::Wait& wait,
+                   const MethodHandler::HandlerParameter& call) {
+    wait(*call.server_context, true);
+    auto* const request = new Request(method, wait, call);
+    grpc_op read = {};
+    read.op = GRPC_OP_RECV_MESSAGE;
+    read.data.recv_message.recv_message = &request->message_;
+    if (grpc_call_start_batch(call.call->call(), &read, 1, request, nullptr) !=
+        GRPC_CALL_OK) {
+      Run(request, 0);
+    }
+  }
+
+ private:
+  Request(const RpcServiceMethod& method, const GuardedService::Wait& wait,
+          const MethodHandler::HandlerParameter& call)
+      : method_(method), wait_(wait), call_(call) {
+    functor_run = &Request::Run;
+    inlineable = true;  // As gRPC's own functor, which runs handlers, too.
+  }
+
+  static void Run(grpc_completion_queue_functor* functor, int) {
+    const std::unique_ptr<Request> self(static_cast<Request*>(functor));
+    const MethodHandler::HandlerParameter& call = self->call_;
+    self->wait_(*call.server_context, false);
+    grpc::Status parsed;
+    void* data = nullptr;
+    void* const request = self->method_.handler()->Deserialize(
+        call.call->call(), self->message_, &parsed, &data);
+    self->method_.handler()->RunHandler(
+        MethodHandler::HandlerParameter(call.call, call.server_context, request,
+                                        parsed, data, call.call_requester));
+  }
+
+  const RpcServiceMethod& method_;
+  const GuardedService::Wait& wait_;
+  const MethodHandler::HandlerParameter call_;
+  grpc_byte_buffer* message_ = nullptr;  // The handler takes it over.
+};
+
 class GuardedHandler : public MethodHandler {
  public:
   GuardedHandler(const RpcServiceMethod& method,
                  const GuardedService::Check& check,
-                 const GuardedService::Prepare& prepare)
-      : method_(method), check_(check), prepare_(prepare) {}
-
-  // Keeps the message as it came, for RunHandler.
-  void* Deserialize(grpc_call*, grpc_byte_buffer* message, grpc::Status*,
-                    void**) override {
-    return message;
-  }
+                 const GuardedService::Prepare& prepare,
+                 const GuardedService::Wait& wait)
+      : method_(method), check_(check), prepare_(prepare), wait_(wait) {}
 
   void RunHandler(const HandlerParameter& call) override {
     if (!prepare_(*call.server_context, [this, call] { Run(call); })) Run(call);
@@ -55,28 +95,17 @@ class GuardedHandler : public MethodHandler {
 
  private:
   void Run(const HandlerParameter& call) {
-    auto* const message = static_cast<grpc_byte_buffer*>(call.request);
-    const absl::Status status =
-        check_(*call.server_context, method_.name());
+    const absl::Status status = check_(*call.server_context, method_.name());
     if (!status.ok()) {
-      if (message != nullptr) grpc_byte_buffer_destroy(message);
       Refuse(call, status);
-      return;
+    } else if (HasOneRequest()) {
+      Request::Read(method_, wait_, call);
+    } else {
+      method_.handler()->RunHandler(call);
     }
-    void* request = nullptr;
-    void* data = nullptr;
-    grpc::Status parsed = call.status;
-    if (HasOneMessage()) {
-      request = method_.handler()->Deserialize(call.call->call(), message,
-                                               &parsed, &data);
-    }
-    method_.handler()->RunHandler(
-        HandlerParameter(call.call, call.server_context, request, parsed, data,
-                         call.call_requester));
   }
 
-  // gRPC reads the message of such a method before it runs the handler.
-  bool HasOneMessage() const {
+  bool HasOneRequest() const {
     return method_.method_type() == RpcMethod::NORMAL_RPC ||
            method_.method_type() == RpcMethod::SERVER_STREAMING;
   }
@@ -87,14 +116,13 @@ class GuardedHandler : public MethodHandler {
         handler([&status](grpc::CallbackServerContext*) {
           return new Refusal(status);
         });
-    handler.RunHandler(HandlerParameter(call.call, call.server_context,
-                                        nullptr, grpc::Status::OK, nullptr,
-                                        call.call_requester));
+    handler.RunHandler(call);
   }
 
   const RpcServiceMethod& method_;
   const GuardedService::Check& check_;
   const GuardedService::Prepare& prepare_;
+  const GuardedService::Wait& wait_;
 };
 
 }  // namespace
@@ -108,10 +136,10 @@ std::vector<std::string> MethodNames(const grpc::Service& service) {
 }
 
 absl::StatusOr<std::unique_ptr<GuardedService>> GuardedService::Make(
-    grpc::Service& service, Check check, Prepare prepare) {
+    grpc::Service& service, Check check, Prepare prepare, Wait wait) {
   using ApiType = RpcServiceMethod::ApiType;
-  std::unique_ptr<GuardedService> guarded(
-      new GuardedService(std::move(check), std::move(prepare)));
+  std::unique_ptr<GuardedService> guarded(new GuardedService(
+      std::move(check), std::move(prepare), std::move(wait)));
   int index = 0;
   for (const std::unique_ptr<RpcServiceMethod>& method : MethodsOf(service)) {
     if (method == nullptr || method->handler() == nullptr ||
@@ -122,10 +150,10 @@ absl::StatusOr<std::unique_ptr<GuardedService>> GuardedService::Make(
           " has no callback handler, so its calls cannot be checked"));
     }
     guarded->AddMethod(new RpcServiceMethod(
-        method->name(), method->method_type(), nullptr));
+        method->name(), RpcMethod::BIDI_STREAMING, nullptr));
     guarded->MarkMethodCallback(
-        index++,
-        new GuardedHandler(*method, guarded->check_, guarded->prepare_));
+        index++, new GuardedHandler(*method, guarded->check_,
+                                    guarded->prepare_, guarded->wait_));
   }
   return guarded;
 }

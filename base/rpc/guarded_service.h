@@ -2,7 +2,11 @@
 //
 // It stands for another service: it has that service's methods, and hands their
 // calls on once the check has passed. So a service needs no code for it, and a
-// new method is checked too. A refused call's message is not even parsed.
+// new method is checked too. A refused call's message is not even read.
+//
+// gRPC gives a call of one request to its handler once the request is there, and
+// a peer that never sends it has calls that nothing counts. So all methods are
+// registered as those of many requests, and this reads the one request.
 //
 // gRPC has no such hook: an interceptor cannot end a call with its own status,
 // and its authentication step ends the process at one header (CVE-2023-1428).
@@ -32,6 +36,9 @@ class GuardedService : public grpc::Service {
   // status. `method`: "/atoll.v1.RunService/GetRun". Must be thread-safe.
   using Check = std::function<absl::Status(const grpc::ServerContextBase& call,
                                            absl::string_view method)>;
+  // Told when a call begins (true) and ends (false) to wait for its one request.
+  using Wait = std::function<void(const grpc::ServerContextBase& call,
+                                  bool waits)>;
 
   // True: `later` is run once, on another thread, after what the check needs for
   // this call was prepared there. False: the check needs no preparation.
@@ -43,14 +50,17 @@ class GuardedService : public grpc::Service {
   // INTERNAL: it has a method that is not a callback's: gRPC would queue its
   // calls without a bound, or call another function.
   static absl::StatusOr<std::unique_ptr<GuardedService>> Make(
-      grpc::Service& service, Check check, Prepare prepare);
+      grpc::Service& service, Check check, Prepare prepare, Wait wait);
 
  private:
-  GuardedService(Check check, Prepare prepare)
-      : check_(std::move(check)), prepare_(std::move(prepare)) {}
+  GuardedService(Check check, Prepare prepare, Wait wait)
+      : check_(std::move(check)),
+        prepare_(std::move(prepare)),
+        wait_(std::move(wait)) {}
 
   const Check check_;
   const Prepare prepare_;
+  const Wait wait_;
 };
 
 }  // namespace atl::rpc

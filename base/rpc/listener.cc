@@ -1,7 +1,6 @@
 #include "base/rpc/listener.h"
 
 #include <algorithm>
-#include <mutex>
 #include <set>
 #include <utility>
 
@@ -16,7 +15,6 @@
 #include "base/rpc/reflection_service.h"
 #include "base/rpc/server_credentials.h"
 #include "base/status/status_macros.h"
-#include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
 
@@ -86,8 +84,7 @@ void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
 // All services of a port whose own ones are `services`.
 std::vector<std::string> ServiceNames(
     const std::vector<grpc::Service*>& services) {
-  std::set<std::string> names = {"grpc.health.v1.Health",
-                                 "grpc.reflection.v1alpha.ServerReflection"};
+  std::set<std::string> names = {"grpc.reflection.v1alpha.ServerReflection"};
   for (const grpc::Service* service : services) {
     for (const std::string& method : MethodNames(*service)) {
       names.insert(method.substr(1, method.rfind('/') - 1));
@@ -149,14 +146,13 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
     credentials = MakeServerCredentials(check);
   }
   server->guard_ = std::make_unique<CallGuard>(server->listener_, check);
-  static std::once_flag once;
-  std::call_once(once, grpc::EnableDefaultHealthCheckService, true);
   grpc::ServerBuilder builder;
   SetLimits(spec, builder);
   server->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       credentials);
   std::vector<grpc::Service*> services = spec.services;
+  services.push_back(&server->health_);
   server->reflection_ = MakeReflectionService(ServiceNames(services));
   services.push_back(server->reflection_.get());
   for (grpc::Service*& service : services) {
@@ -181,7 +177,6 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
     return absl::InternalError(
         absl::StrCat("gRPC does not serve ", spec.listener.address));
   }
-  server->SetServing(false);
   server->port_ = server->listener_->address().port;
   server->address_ = JoinHostPort(host_port.host, server->port_);
   server->listener_->Run(
@@ -198,13 +193,11 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
 RpcServer::~RpcServer() { Stop(); }
 
 void RpcServer::SetServing(bool serving) {
-  if (server_ == nullptr) return;
-  server_->GetHealthCheckService()->SetServingStatus(serving);
+  health_.SetServing(serving);
 }
 
 void RpcServer::SetServing(const std::string& name, bool serving) {
-  if (server_ == nullptr) return;
-  server_->GetHealthCheckService()->SetServingStatus(name, serving);
+  health_.SetServing(name, serving);
 }
 
 void RpcServer::Stop() {

@@ -30,6 +30,7 @@
 #include "base/rpc/call_guard.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/certificates/tls.h"
+#include "base/rpc/health_service.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -112,6 +113,7 @@ class RpcServer {
   std::shared_ptr<net::BoundedListener> listener_;
   std::shared_ptr<prometheus::Collectable> connection_metrics_;
   std::unique_ptr<CallGuard> guard_;
+  HealthService health_;
   std::unique_ptr<grpc::Service> reflection_;
   // Under TLS, what stands for the services.
   std::vector<std::unique_ptr<grpc::Service>> guarded_;

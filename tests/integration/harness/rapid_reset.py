@@ -16,6 +16,7 @@ from harness import wait
 _CANCEL = struct.pack(">I", 8)
 _BATCH = 500
 _BOMB_HEADERS = 400  # Far more than the limit of a call.
+_SEND_S = 2  # A connection that the program does not read is left so.
 _PAUSE_S = 0.05  # A peer that cannot connect waits for so long.
 
 
@@ -79,6 +80,42 @@ def flood(address, certificate, path, streams, end, connections, bomb=False):
         if sent == 0:
             select.select([], [], [], _PAUSE_S)
     return streams - left
+
+
+class Crowd:
+    """Connections, each with streams that stay open without a request.
+
+    None acknowledges the program's SETTINGS, and none reads. `certificates` are
+    used in turn; `headers`: how many of a byte each stream has besides."""
+
+    def __init__(self, address, certificates, path, connections, streams,
+                 headers=0):
+        block = raw_http2.headers("https", path)
+        if headers:
+            block += raw_http2.repeated_header(headers)
+        self._data = raw_http2.PREFACE + raw_http2.frame(
+            raw_http2.SETTINGS, 0, 0) + b"".join(
+                raw_http2.frame(raw_http2.HEADERS, raw_http2.END_HEADERS,
+                                2 * i + 1, block) for i in range(streams))
+        self._address = address
+        self._certificates = certificates
+        self._connections = connections
+        self._held = []
+
+    def attack(self):
+        for i in range(self._connections):
+            certificate = self._certificates[i % len(self._certificates)]
+            try:
+                connection = raw_http2.connect(self._address, certificate)
+                self._held.append(connection)
+                connection.settimeout(_SEND_S)
+                connection.sendall(self._data)
+            except OSError:
+                pass  # The program shuts some.
+
+    def close(self):
+        for connection in self._held:
+            connection.close()
 
 
 def memory(process, name):
