@@ -22,7 +22,7 @@ using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::ServerRpcInfo;
 
 constexpr absl::Duration kLookInterval = absl::Seconds(1);
-// Of the thread that examines certificates.
+// The priority of the thread that examines certificates.
 constexpr int kNiceness = 10;
 
 }  // namespace

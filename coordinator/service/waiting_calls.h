@@ -54,7 +54,7 @@ class WaitingCalls {
     Bound members = {3072, size_t{96} << 20};
     Bound a_run = {2048, size_t{32} << 20};  // One rank has this.
     Bound a_caller = {64, size_t{16} << 20};
-    // Of a caller that is a reader: those that wait share one view.
+    // A caller that is a reader: those that wait share one view.
     Bound a_reader = {8, size_t{4} << 20};
   };
 
