@@ -603,7 +603,11 @@ absl::Status ParameterServer::ReportOnce() {
   if (lease > absl::ZeroDuration()) lease_ = lease;
   NoteFeatures(answer.coordinator_features());
   if (!wholes.empty()) ++change_count_;  // They are sent at once.
-  if (plan_is_current_) access_.NoteAnswer(answer.plan_revision(), lease_);
+  // While the plan is not current, an answer that names a newer one still tells
+  // that the coordinator is there.
+  if (plan_is_current_ || answer.plan_revision() > plan_revision_) {
+    access_.NoteAnswer(answer.plan_revision(), lease_);
+  }
   return absl::OkStatus();
 }
 

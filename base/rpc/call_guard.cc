@@ -158,6 +158,10 @@ absl::StatusOr<std::unique_ptr<grpc::Service>> CallGuard::Guard(
           service,
           [this](const grpc::ServerContextBase& call,
                  absl::string_view method) { return Check(call, method); },
+          [this](const grpc::ServerContextBase& call,
+                 std::function<void()> later) {
+            return Prepare(call, std::move(later));
+          },
           [this](const grpc::ServerContextBase& call, bool reads) {
             SetReads(call, reads);
           }));

@@ -31,6 +31,7 @@
 #include "base/rpc/testing/health.h"
 #include "base/rpc/testing/raw_calls.h"
 #include "base/rpc/testing/test_certificates.h"
+#include "base/status/refusal.h"
 #include "base/sync/mutex.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/client_callback.h"

@@ -112,7 +112,10 @@ absl::Status ApplyChanges(const RunFileChanges& changes, RunFile* run) {
       return absl::InvalidArgumentError(
           "--data: the data of this run comes by URL (data.url); leave it out");
     }
-    spec.mutable_data()->set_path(AbsolutePath(changes.data_path));
+    // As it was typed: "link/.." is not the link's own folder.
+    std::error_code error;
+    spec.mutable_data()->set_path(
+        std::filesystem::absolute(changes.data_path, error).string());
   }
   return absl::OkStatus();
 }
@@ -130,7 +133,9 @@ absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
   absl::StatusOr<std::string> text = ReadText(path);
   const std::optional<std::string> preset = FindPreset(path);
   if (text.ok()) {
-    options.directory = ParentDirectory(AbsolutePath(path));
+    std::error_code error;
+    options.directory =
+        std::filesystem::absolute(path, error).parent_path().string();
   } else if (preset.has_value()) {
     text = *preset;
   }

@@ -316,6 +316,7 @@ absl::StatusOr<v1::ReplaceServerResponse> Coordinator::ReplaceServer(
     set.set_features(info.features);
     set.set_directory_lost(true);
     EmitOwn(std::move(record), now);
+    changed_servers_.insert(server_id);
     reasons_.push_back(absl::StrCat(
         "server ", server_id, " may register with another data directory"));
     response.set_changed(true);

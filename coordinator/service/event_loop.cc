@@ -470,12 +470,13 @@ void EventLoop::ServeReads() {
   reads_.RunOwn([this, reads, make = std::move(make)] {
     const std::shared_ptr<const void> view = make();
     std::vector<CallOrigin> origins;
-    for (Event& event : *reads) {
-      event.answer_view(view);
-      origins.push_back(std::move(event.origin));
+    for (Event& event : *reads) origins.push_back(std::move(event.origin));
+    {
+      // First: a reader may call again as soon as it has its answer.
+      MutexLock lock(&mutex_);
+      answered_.push_back(std::move(origins));
     }
-    MutexLock lock(&mutex_);
-    answered_.push_back(std::move(origins));
+    for (const Event& event : *reads) event.answer_view(view);
   });
 }
 

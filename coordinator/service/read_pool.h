@@ -25,8 +25,10 @@ class ReadPool {
   // floods takes only its part.
   static constexpr WaitingCalls::Bounds kBounds = {
       .all = {48, size_t{16} << 20},
-      .members = {24, size_t{10} << 20},
+      .islands = {24, size_t{10} << 20},
+      .readers = {24, size_t{10} << 20},
       .a_run = {16, size_t{6} << 20},
+      .a_run_readers = {16, size_t{6} << 20},
       .a_caller = {4, size_t{4} << 20},
       .a_reader = {4, size_t{4} << 20}};
   // The read counts until the last copy is destroyed: a reader may take its

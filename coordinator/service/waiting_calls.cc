@@ -40,10 +40,6 @@ void Remove(Uses& uses, const Key& key, size_t bytes) {
   if (found->second.call_count == 0) uses.erase(found);
 }
 
-bool IsMember(const CallOrigin& origin) {
-  return origin.rank == CallRank::kIsland || origin.rank == CallRank::kReader;
-}
-
 // Without TLS all callers have the operators' rank.
 absl::string_view OfRank(CallRank rank) {
   if (rank == CallRank::kIsland) return " of islands";
@@ -61,20 +57,23 @@ absl::Status QueueFull(const std::string& whose) {
 
 absl::Status WaitingCalls::Admit(const CallOrigin& origin) {
   if (!Fits(all_, origin.bytes, bounds_.all)) return QueueFull("");
+  const bool is_reader = origin.rank == CallRank::kReader;
   Bound& of_rank = ranks_[static_cast<size_t>(origin.rank)];
-  if (IsMember(origin) && !Fits(of_rank, origin.bytes, bounds_.members)) {
+  if ((is_reader && !Fits(of_rank, origin.bytes, bounds_.readers)) ||
+      (origin.rank == CallRank::kIsland &&
+       !Fits(of_rank, origin.bytes, bounds_.islands))) {
     return QueueFull(std::string(OfRank(origin.rank)));
   }
   const RunRank run = {origin.run_id, origin.rank};
   if (!origin.run_id.empty() &&
-      !Fits(Find(runs_, run), origin.bytes, bounds_.a_run)) {
+      !Fits(Find(runs_, run), origin.bytes,
+            is_reader ? bounds_.a_run_readers : bounds_.a_run)) {
     return QueueFull(
         absl::StrCat(OfRank(origin.rank), " for run ", origin.run_id));
   }
-  const Bound& bound = origin.rank == CallRank::kReader ? bounds_.a_reader
-                                                        : bounds_.a_caller;
   if (!origin.caller.empty() &&
-      !Fits(Find(callers_, origin.caller), origin.bytes, bound)) {
+      !Fits(Find(callers_, origin.caller), origin.bytes,
+            is_reader ? bounds_.a_reader : bounds_.a_caller)) {
     return QueueFull(absl::StrCat(" of ", origin.caller));
   }
   Add(all_, origin.bytes);

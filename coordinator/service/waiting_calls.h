@@ -50,9 +50,12 @@ class WaitingCalls {
   };
   struct Bounds {
     Bound all = {8192, size_t{256} << 20};
-    // All islands, and all readers: servers and operators still get in.
-    Bound members = {3072, size_t{96} << 20};
-    Bound a_run = {2048, size_t{32} << 20};  // One rank has this.
+    // Servers and operators still get in.
+    Bound islands = {4608, size_t{144} << 20};
+    Bound readers = {1536, size_t{48} << 20};
+    // One rank has this: after a stall each island may have two.
+    Bound a_run = {4096, size_t{64} << 20};
+    Bound a_run_readers = {1024, size_t{32} << 20};
     Bound a_caller = {64, size_t{16} << 20};
     // A caller that is a reader: those that wait share one view.
     Bound a_reader = {8, size_t{4} << 20};

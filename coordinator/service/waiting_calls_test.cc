@@ -14,7 +14,11 @@ CallOrigin Of(const std::string& caller, const std::string& run_id,
 }
 
 WaitingCalls::Bounds Small() {
-  return {.all = {6, 100}, .a_run = {4, 60}, .a_caller = {2, 30}};
+  return {.all = {6, 100},
+          .a_run = {4, 60},
+          .a_run_readers = {4, 60},
+          .a_caller = {2, 30},
+          .a_reader = {2, 30}};
 }
 
 TEST(WaitingCallsTest, ACallerTakesOnlyItsPart) {
@@ -55,7 +59,7 @@ TEST(WaitingCallsTest, ARunTakesOnlyItsPart) {
 
 TEST(WaitingCallsTest, MembersLeaveRoomForServersAndForEachOther) {
   WaitingCalls::Bounds bounds = Small();
-  bounds.members = {2, 60};
+  bounds.islands = bounds.readers = {2, 60};
   WaitingCalls calls(bounds);
   const auto admit = [&](const std::string& caller, CallRank rank) {
     return calls.Admit(Of(caller, "", 1, rank));

@@ -41,7 +41,8 @@ bool PlanLease::AllowsBegun(absl::Time now, absl::Duration away_max) const {
 }
 
 void PlanLease::Extend(absl::Time end) {
-  end_ = std::max(end_, end);
+  if (end <= end_) return;
+  end_ = end;
   was_overdue_ = false;
 }
 

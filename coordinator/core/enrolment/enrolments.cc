@@ -299,7 +299,8 @@ absl::Status Enrolments::CheckName(const EnrolmentRun& run,
 
 bool Enrolments::HasRevokedToken(const storage::v1::IdentitySet& set) const {
   const v1::Token* const token = FindToken(set.token_id());
-  return token != nullptr && token->has_islands_revoke_time();
+  return token != nullptr && token->has_islands_revoke_time() &&
+         token->run_uid() == set.grant().identity().run_uid();
 }
 
 // A name that was revoked by itself stays: it must remain refused.
