@@ -1,8 +1,5 @@
 #include "base/rpc/call_guard.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -22,8 +19,6 @@ using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::ServerRpcInfo;
 
 constexpr absl::Duration kLookInterval = absl::Seconds(1);
-// The priority of the thread that examines certificates.
-constexpr int kNiceness = 10;
 
 }  // namespace
 
@@ -93,10 +88,13 @@ class CallGuard::Call : public grpc::experimental::Interceptor {
     // itself.
     guard_.listener_->Prove(peer, key.empty() ? peer : key);
     state.is_excess = !key.empty() && !IsAdmitted(key);
+    // gRPC itself answers such calls. One of a certificate that was not examined
+    // yet hears UNIMPLEMENTED.
+    const bool is_checked_here =
+        guard_.check_ != nullptr && !guard_.guarded_.contains(method_) &&
+        (state.peer == nullptr || guard_.check_->Knows(*state.peer, key));
     guard_.Start(call_, std::move(state));
-    // gRPC itself answers these calls.
-    if (guard_.check_ != nullptr && !guard_.guarded_.contains(method_) &&
-        !guard_.Check(call_, method_).ok()) {
+    if (is_checked_here && !guard_.Check(call_, method_).ok()) {
       call_.TryCancel();
     }
   }
@@ -136,7 +134,7 @@ CallGuard::CallGuard(std::shared_ptr<net::BoundedListener> listener,
                      std::shared_ptr<CallerCheck> check)
     : listener_(std::move(listener)), check_(std::move(check)) {
   looks_ = std::thread([this] { Look(); });
-  if (check_ != nullptr) examiner_ = std::thread([this] { Examine(); });
+  if (check_ != nullptr) examiner_ = std::make_unique<CallerExaminer>(*check_);
 }
 
 CallGuard::~CallGuard() {
@@ -145,9 +143,7 @@ CallGuard::~CallGuard() {
     is_ending_ = true;
   }
   ending_.SignalAll();
-  examines_.SignalAll();
   looks_.join();
-  if (examiner_.joinable()) examiner_.join();
 }
 
 absl::StatusOr<std::unique_ptr<grpc::Service>> CallGuard::Guard(
@@ -159,8 +155,8 @@ absl::StatusOr<std::unique_ptr<grpc::Service>> CallGuard::Guard(
           [this](const grpc::ServerContextBase& call,
                  absl::string_view method) { return Check(call, method); },
           [this](const grpc::ServerContextBase& call,
-                 std::function<void()> later) {
-            return Prepare(call, std::move(later));
+                 absl::FunctionRef<std::function<void()>()> make_later) {
+            return Prepare(call, make_later);
           },
           [this](const grpc::ServerContextBase& call, bool reads) {
             SetReads(call, reads);
@@ -331,9 +327,10 @@ void CallGuard::ShutThoseThatNoLongerCount() {
 }
 
 bool CallGuard::Prepare(const grpc::ServerContextBase& call,
-                        std::function<void()> later) {
+                        absl::FunctionRef<std::function<void()>()> make_later) {
   if (check_ == nullptr) return false;
-  UnknownCall unknown;
+  std::string key;
+  std::shared_ptr<const grpc::AuthContext> peer;
   {
     MutexLock lock(&mutex_);
     const auto found = calls_.find(&call);
@@ -341,33 +338,11 @@ bool CallGuard::Prepare(const grpc::ServerContextBase& call,
         found->second.is_excess) {
       return false;
     }
-    unknown = {found->second.key, found->second.peer, std::move(later)};
+    key = found->second.key;
+    peer = found->second.peer;
   }
-  if (check_->Knows(unknown.key)) return false;
-  {
-    MutexLock lock(&mutex_);
-    if (unknown_.size() >= kUnknownMax) return false;
-    unknown_.push_back(std::move(unknown));
-  }
-  examines_.SignalAll();
-  return true;
-}
-
-void CallGuard::Examine() {
-  setpriority(PRIO_PROCESS, gettid(), kNiceness);
-  for (;;) {
-    UnknownCall call;
-    {
-      MutexLock lock(&mutex_);
-      while (unknown_.empty() && !is_ending_) examines_.Wait(&mutex_);
-      if (unknown_.empty()) return;
-      call = std::move(unknown_.front());
-      unknown_.pop_front();
-    }
-    // Remembered for the call's own check, which also refuses it.
-    check_->CheckCertificate(*call.peer, call.key).IgnoreError();
-    call.run();
-  }
+  return !check_->Knows(*peer, key) &&
+         examiner_->Examine(key, std::move(peer), make_later());
 }
 
 absl::Status CallGuard::Check(const grpc::ServerContextBase& call,
@@ -391,9 +366,12 @@ absl::Status CallGuard::Check(const grpc::ServerContextBase& call,
         absl::Seconds(1));
   }
   if (is_port_full) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "too many calls at this port have sent no request, ", kReadingShare,
-        " of them of ", GetCallerName(call), "; send theirs, or wait"));
+    return RefuseForNow(
+        absl::StatusCode::kResourceExhausted, "TOO_MANY_OPEN_CALLS",
+        absl::StrCat("too many calls at this port have sent no request, ",
+                     kReadingShare, " of them of ", GetCallerName(call),
+                     "; send theirs, or wait"),
+        absl::Seconds(1));
   }
   if (state.peer == nullptr || check_ == nullptr) {
     return absl::UnauthenticatedError("a call without a certificate");

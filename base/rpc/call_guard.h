@@ -12,8 +12,8 @@
 // While many calls wait for a thread, the listener is paused: a peer that dials
 // again for each connection that is shut would only add to them.
 //
-// Certificates that it has not seen are examined on a thread of their own, at a
-// lower priority, so that calls of others do not wait for that.
+// Certificates that it has not seen are examined elsewhere (caller_examiner.h),
+// so that calls of others do not wait for that.
 //
 // Looks once a second whether the TLS files have changed. Then connections with
 // an open call of a certificate that no longer counts are shut.
@@ -22,7 +22,6 @@
 
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,6 +30,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -39,6 +39,7 @@
 #include "base/obs/log_pace.h"
 #include "base/rpc/call_quota.h"
 #include "base/rpc/caller_check.h"
+#include "base/rpc/caller_examiner.h"
 #include "base/sync/mutex.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/security/auth_context.h"
@@ -125,12 +126,9 @@ class CallGuard {
   void EndLongPause();
   void ShutThoseThatNoLongerCount();
 
-  // Runs `later` once the certificate of the call was examined. False: that is
-  // not needed, or too many wait; `later` is not run.
+  // As GuardedService::Prepare.
   bool Prepare(const grpc::ServerContextBase& call,
-               std::function<void()> later);
-  // The thread that examines certificates.
-  void Examine();
+               absl::FunctionRef<std::function<void()>()> make_later);
 
   // OK if the call may be answered. `method` is as its service names it.
   absl::Status Check(const grpc::ServerContextBase& call,
@@ -158,16 +156,7 @@ class CallGuard {
   Mutex tell_mutex_;  // Before mutex_. So the listener hears the newest last.
   std::thread looks_;
 
-  // Calls whose certificate waits for the thread.
-  static constexpr size_t kUnknownMax = 4096;
-  struct UnknownCall {
-    std::string key;
-    std::shared_ptr<const grpc::AuthContext> peer;
-    std::function<void()> run;
-  };
-  std::deque<UnknownCall> unknown_ ABSL_GUARDED_BY(mutex_);
-  CondVar examines_;
-  std::thread examiner_;
+  std::unique_ptr<CallerExaminer> examiner_;  // Null in plaintext.
 };
 
 }  // namespace atl::rpc

@@ -67,15 +67,20 @@ absl::StatusOr<std::shared_ptr<CallerCheck>> CallerCheck::Open(
 }
 
 std::shared_ptr<const TlsMaterial> CallerCheck::Refresh() {
+  MutexLock refresh_lock(&refresh_mutex_);
   std::shared_ptr<const TlsMaterial> material = source_->Get();
-  MutexLock lock(&mutex_);
-  if (trusted_ != nullptr && material == trusted_->material) return material;
+  {
+    MutexLock lock(&mutex_);
+    if (trusted_ != nullptr && material == trusted_->material) return material;
+  }
   // TlsSource has read the list once.
-  trusted_ = std::make_shared<const Trusted>(
+  auto trusted = std::make_shared<const Trusted>(
       Trusted{material, TrustAnchors(material->ca_pem),
               TrustAnchors(material->island_ca_pem),
               RevocationList::Read(material->crl_pem, material->ca_pem)
                   .value_or(RevocationList())});
+  MutexLock lock(&mutex_);
+  trusted_ = std::move(trusted);
   checked_.clear();
   return material;
 }
@@ -87,9 +92,14 @@ std::string CallerCheck::KeyOf(const grpc::AuthContext& peer) {
   return std::string(digest.begin(), digest.end());
 }
 
-bool CallerCheck::Knows(const std::string& key) {
-  MutexLock lock(&mutex_);
-  return key.empty() || checked_.contains(key);
+bool CallerCheck::Knows(const grpc::AuthContext& peer,
+                        const std::string& key) {
+  {
+    MutexLock lock(&mutex_);
+    if (key.empty() || checked_.contains(key)) return true;
+  }
+  // Refused by its name.
+  return !ParseCommonName(OnlyValue(peer, GRPC_X509_CN_PROPERTY_NAME)).ok();
 }
 
 absl::Status CallerCheck::CheckCertificate(const grpc::AuthContext& peer,

@@ -52,7 +52,7 @@ class CallerCheck {
 
   // True if the next two answer at once. They take up to 1 ms for a certificate
   // that they see for the first time.
-  bool Knows(const std::string& key);
+  bool Knows(const grpc::AuthContext& peer, const std::string& key);
 
   // OK if the peer's certificate counts, whatever it calls. `key`: KeyOf(peer).
   // UNAUTHENTICATED: it does not; the message says why.
@@ -102,6 +102,7 @@ class CallerCheck {
 
   const std::unique_ptr<TlsSource> source_;
 
+  Mutex refresh_mutex_;  // Before mutex_. So the newest files come last.
   Mutex mutex_;
   // The newest; what checked_ is about.
   std::shared_ptr<const Trusted> trusted_ ABSL_GUARDED_BY(mutex_);

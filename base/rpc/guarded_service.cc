@@ -67,9 +67,13 @@ class Request : public grpc_completion_queue_functor {
     const MethodHandler::HandlerParameter& call = self->call_;
     self->wait_(*call.server_context, false);
     grpc::Status parsed;
+    const bool has_message = self->message_ != nullptr;
     void* data = nullptr;
     void* const request = self->method_.handler()->Deserialize(
         call.call->call(), self->message_, &parsed, &data);
+    if (!has_message && parsed.ok()) {
+      parsed = {grpc::StatusCode::UNIMPLEMENTED, "the call has no message"};
+    }
     self->method_.handler()->RunHandler(
         MethodHandler::HandlerParameter(call.call, call.server_context, request,
                                         parsed, data, call.call_requester));
@@ -90,7 +94,10 @@ class GuardedHandler : public MethodHandler {
       : method_(method), check_(check), prepare_(prepare), wait_(wait) {}
 
   void RunHandler(const HandlerParameter& call) override {
-    if (!prepare_(*call.server_context, [this, call] { Run(call); })) Run(call);
+    const auto make_later = [this, &call] {
+      return std::function<void()>([this, call] { Run(call); });
+    };
+    if (!prepare_(*call.server_context, make_later)) Run(call);
   }
 
  private:

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -40,11 +41,12 @@ class GuardedService : public grpc::Service {
   using Wait = std::function<void(const grpc::ServerContextBase& call,
                                   bool waits)>;
 
-  // True: `later` is run once, on another thread, after what the check needs for
-  // this call was prepared there. False: the check needs no preparation.
-  // `call` lives until then. Must be thread-safe.
-  using Prepare = std::function<bool(const grpc::ServerContextBase& call,
-                                     std::function<void()> later)>;
+  // True: what `make_later` returns is run once, on another thread, when the
+  // check needs no long work any more. False: it needs none now. `call` lives
+  // until then. Must be thread-safe.
+  using Prepare =
+      std::function<bool(const grpc::ServerContextBase& call,
+                         absl::FunctionRef<std::function<void()>()> make_later)>;
 
   // `service` must outlive the result, and not be registered itself.
   // INTERNAL: it has a method that is not a callback's: gRPC would queue its

@@ -9,6 +9,12 @@ namespace atl::rpc {
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
+namespace {
+
+constexpr size_t kNameBytesMax = 256;  // More than any service's.
+
+}  // namespace
+
 // A stream. It writes one answer at a time; its members are guarded by the
 // service's mutex. While `writes_`, its call cannot end, so it stays.
 class HealthService::Watcher
@@ -97,16 +103,20 @@ grpc::ServerUnaryReactor* HealthService::Check(
   const bool is_known =
       response->status() != HealthCheckResponse::SERVICE_UNKNOWN;
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(is_known ? grpc::Status::OK
-                           : grpc::Status(grpc::StatusCode::NOT_FOUND,
-                                          absl::StrCat("no service ",
-                                                       request->service())));
+  reactor->Finish(
+      is_known ? grpc::Status::OK
+               : grpc::Status(grpc::StatusCode::NOT_FOUND,
+                              absl::StrCat("no service ",
+                                           request->service().substr(
+                                               0, kNameBytesMax))));
   return reactor;
 }
 
 grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     grpc::CallbackServerContext*, const HealthCheckRequest* request) {
-  auto* const watcher = new Watcher(*this, request->service());
+  // A longer name is that of no service, too.
+  auto* const watcher =
+      new Watcher(*this, request->service().substr(0, kNameBytesMax + 1));
   {
     MutexLock lock(&mutex_);
     watchers_.insert(watcher);

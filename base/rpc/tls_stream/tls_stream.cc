@@ -141,9 +141,10 @@ absl::StatusOr<std::unique_ptr<TlsStream>> TlsStream::Connect(
       std::unique_ptr<TlsStream> made,
       Make(context, std::move(fd), net::TlsLayer::Side::kConnects, limits));
   made->check_ = std::move(check);
-  if (!IsIpAddress(host)) {
-    // RFC 6066, section 3: without the dot that may end a name.
-    SSL_set_tlsext_host_name(made->tls_->ssl(), ToComparedHost(host).c_str());
+  // RFC 6066, section 3: without the dot that may end a name.
+  const std::string name = ToComparedHost(host);
+  if (!IsIpAddress(name)) {
+    SSL_set_tlsext_host_name(made->tls_->ssl(), name.c_str());
   }
   RETURN_IF_ERROR(made->Handshake());
   return made;
