@@ -1,6 +1,7 @@
 // Examines the certificates that a port has not seen, which takes up to 1 ms
-// each, on a thread of a low priority. What waits for that runs afterwards on a
-// second thread, at the usual priority, so that it holds no lock for long.
+// each, on a thread of a low priority. The calls that wait for that run
+// afterwards on a second thread, at the usual priority, so that they hold no lock
+// for long.
 //
 // Thread-safe.
 

@@ -10,6 +10,12 @@ FakeServerControlClient::FakeServerControlClient() {
   report_response_.mutable_lease_duration()->set_seconds(30);
 }
 
+void FakeServerControlClient::SetRegisterResponse(
+    v1::RegisterServerResponse response) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  register_response_ = std::move(response);
+}
+
 void FakeServerControlClient::SetReportResponse(
     v1::ReportShardsResponse response) {
   std::lock_guard<std::mutex> lock(mutex_);

@@ -16,6 +16,8 @@ class FakeServerControlClient : public ServerControlClient {
  public:
   FakeServerControlClient();
 
+  // Sets RegisterServer's answer; until then a lease of 30 s.
+  void SetRegisterResponse(v1::RegisterServerResponse response);
   // Sets ReportShards' answer; until then a lease of 30 s.
   void SetReportResponse(v1::ReportShardsResponse response);
   // Sets the newest plan; wakes WaitForPlan.
