@@ -84,7 +84,8 @@ TEST(WaitingCallsTest, MembersLeaveRoomForServersAndForEachOther) {
 // Else readers of a run could stop its heartbeats, and its islands could keep
 // an operator from revoking them.
 TEST(WaitingCallsTest, EachRankHasItsPartOfARun) {
-  WaitingCalls calls({.all = {100, 1000}, .a_run = {2, 60}});
+  WaitingCalls calls(
+      {.all = {100, 1000}, .a_run = {2, 60}, .a_run_readers = {2, 60}});
   for (const CallRank rank :
        {CallRank::kReader, CallRank::kIsland, CallRank::kOperator}) {
     for (const char* caller : {"a", "b"}) {
