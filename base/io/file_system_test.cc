@@ -232,6 +232,18 @@ TEST(FilesTest, AnAbsolutePathHasNoDots) {
   EXPECT_EQ(AbsolutePath(""), "");
 }
 
+TEST(FilesTest, TheParentOfALinkIsThatOfItsTarget) {
+  std::string pattern = testing::TempDir() + "/absolute_XXXXXX";
+  const std::filesystem::path root =
+      std::filesystem::canonical(mkdtemp(pattern.data()));
+  std::filesystem::create_directories(root / "far" / "target");
+  std::filesystem::create_symlink(root / "far" / "target", root / "link");
+  EXPECT_EQ(AbsolutePath(root / "link" / ".." / "new"), root / "far" / "new");
+  // A link that is not left stays: its target may change.
+  EXPECT_EQ(AbsolutePath(root / "link" / "." / "file"),
+            root / "link" / "file");
+}
+
 TEST(PosixFileSystemTest, ALockHasOneHolder) {
   std::string pattern = testing::TempDir() + "/lock_XXXXXX";
   const std::string path = std::string(mkdtemp(pattern.data())) + "/lock";

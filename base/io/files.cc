@@ -1,5 +1,6 @@
 #include "base/io/files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
@@ -79,7 +80,14 @@ std::string ParentDirectory(const std::string& path) {
 std::string AbsolutePath(const std::string& path) {
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(path, error);
-  return error ? path : absolute.lexically_normal().string();
+  if (error) return path;
+  if (std::find(absolute.begin(), absolute.end(), "..") == absolute.end()) {
+    return absolute.lexically_normal().string();
+  }
+  // The parent of a link is that of its target.
+  const std::filesystem::path resolved =
+      std::filesystem::weakly_canonical(absolute, error);
+  return error ? absolute.string() : resolved.string();
 }
 
 }  // namespace atl

@@ -63,8 +63,9 @@ absl::Status WriteFileAtomically(FileSystem& file_system,
 // The directory of `path`; "." if `path` has no directory.
 std::string ParentDirectory(const std::string& path);
 
-// `path` from the root on, without "." and "..". Unchanged if it is empty, or
-// if this process has no working directory.
+// `path` from the root on, without "." and "..": if it has "..", links of its
+// existing part are followed. Unchanged if it is empty, or if this process has
+// no working directory; with its ".." if a directory of it cannot be read.
 std::string AbsolutePath(const std::string& path);
 
 }  // namespace atl
