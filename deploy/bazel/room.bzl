@@ -10,13 +10,40 @@
 
 x.h and x.cc are the library x; the option `binary` makes x.cc a program. All
 x_test.cc of the folder are one program, the test `tests`; those that a sanitizer
-must leave out are another. Each file depends on what it includes: units.bzl says
-it, and deploy/bazel/make_units.py writes units.bzl. A target that needs more than
-this stands in the BUILD file by itself, as a rule of cc.bzl.
+must leave out are another. Up to six files of tests are compiled as one source,
+since what they include takes more time than they do (join_tests.sh). Each file
+depends on what it includes: units.bzl says it, and deploy/bazel/make_units.py
+writes units.bzl. A target that needs more than this stands in the BUILD file by
+itself, as a rule of cc.bzl.
 """
 
 load("//deploy/bazel:cc.bzl", "cc_binary", "cc_library", "cc_test", "cc_test_object")
 load("//deploy/bazel:units.bzl", "UNITS")
+
+_JOINED_MAX = 6
+
+def _objects(name, tests, optimized):
+    """Compiles `tests`, from names to dependencies, a few in one source.
+
+    Returns the objects' labels, called after `name`.
+    """
+    objects = []
+    names = sorted(tests)
+    for first in range(0, len(names), _JOINED_MAX):
+        joined = names[first:first + _JOINED_MAX]
+        source = "%s_%d" % (name, first // _JOINED_MAX)
+        native.genrule(
+            name = source + "_cc",
+            testonly = True,
+            srcs = [test + ".cc" for test in joined],
+            outs = [source + ".cc"],
+            cmd = "$(location //deploy/bazel:join_tests.sh) $(SRCS) >$@",
+            tools = ["//deploy/bazel:join_tests.sh"],
+        )
+        deps = {d: None for test in joined for d in tests[test]}
+        cc_test_object(name = source, deps = deps.keys(), optimized = optimized)
+        objects.append(":" + source)
+    return objects
 
 def cc_room(
         visibility = None,
@@ -46,7 +73,7 @@ def cc_room(
             fail("cc_room: %s is no target of units.bzl" % name)
     # style-ok(build): units.bzl names them.
     files = native.glob(["*.cc", "*.h"])
-    programs = {}
+    sources = {}
     for name, includes in units.items():
         more = dict(options.get(name, {}))
         deps = [d for d in includes.split(" ") if d] + more.pop("deps", [])
@@ -72,15 +99,19 @@ def cc_room(
         if more:
             cc_test(name = name, deps = deps, tags = tags, **more)
         else:
-            cc_test_object(
-                name = name,
-                deps = deps,
-                optimized = name in optimized,
-            )
-            programs.setdefault(tuple(tags), []).append(":" + name)
-    for tags, objects in programs.items():
+            key = (tuple(tags), name in optimized)
+            sources.setdefault(key, {})[name] = deps
+    programs = {}
+    for (tags, fast), tests in sources.items():
+        name = "_".join(("tests",) + tags)
+        programs.setdefault(name, ([], tags))[0].extend(_objects(
+            name + ("_optimized" if fast else ""),
+            tests,
+            fast,
+        ))
+    for name, (objects, tags) in programs.items():
         native.cc_test(
-            name = "_".join(("tests",) + tags),
+            name = name,
             # Not one test's time but a folder's.
             size = "medium",
             data = data,

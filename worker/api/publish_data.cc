@@ -121,7 +121,7 @@ absl::StatusOr<std::vector<DataFile>> ListInput(const PublishOptions& options,
     file.relative_path = file.path.substr(file.path.rfind('/') + 1);
   }
   std::erase_if(files, [](const DataFile& file) {
-    return file.relative_path == kManifestName;
+    return file.relative_path == kDataManifestName;
   });
   return files;
 }
@@ -235,7 +235,7 @@ class Publisher {
   absl::StatusOr<bool> IsPublished() {
     std::string text;
     const absl::Status read =
-        store_->Read(kManifestName, {}, [&](absl::string_view bytes) {
+        store_->Read(kDataManifestName, {}, [&](absl::string_view bytes) {
           absl::StrAppend(&text, bytes);
           return static_cast<int64_t>(text.size()) > Manifest::kTextBytesMax
                      ? absl::AlreadyExistsError("it is not a manifest")
@@ -244,13 +244,13 @@ class Publisher {
     if (absl::IsNotFound(read)) return false;
     RETURN_IF_ERROR(read);
     const absl::StatusOr<Manifest> there =
-        ParseManifest(text, store_->GetUrl(kManifestName));
+        ParseManifest(text, store_->GetUrl(kDataManifestName));
     if (there.ok() &&
         ComputeFingerprint(*there) == ComputeFingerprint(manifest_)) {
       return true;
     }
     return absl::AlreadyExistsError(absl::StrCat(
-        store_->GetUrl(kManifestName),
+        store_->GetUrl(kDataManifestName),
         " is of another data set, or holds out other files: runs may read it, "
         "so publish to another directory"));
   }
@@ -310,14 +310,14 @@ class Publisher {
 
   absl::Status WriteManifestLast() {
     ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> writer,
-                     store_->Write(kManifestName, WriteMode::kCreate));
+                     store_->Write(kDataManifestName, WriteMode::kCreate));
     RETURN_IF_ERROR(writer->Append(WriteManifest(manifest_)));
     return writer->Commit();
   }
 
   PublishResult Summarize() const {
     PublishResult result;
-    result.url = store_->GetUrl(kManifestName);
+    result.url = store_->GetUrl(kDataManifestName);
     result.fingerprint = ComputeFingerprint(manifest_);
     result.format = manifest_.format;
     result.file_count = static_cast<int64_t>(manifest_.files.size());

@@ -49,7 +49,6 @@ struct PublishResult {
   int64_t smallest_token_count = 0;  // A file's: bounds a run's windows.
 };
 
-inline constexpr char kManifestName[] = "manifest.json";
 inline constexpr int64_t kShardBytesMin = 4096;
 
 // Files are uploaded first and the manifest last, so a run never sees half a

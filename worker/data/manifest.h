@@ -23,6 +23,9 @@
 
 namespace atl::worker {
 
+// The file of a data set that names the others.
+inline constexpr char kDataManifestName[] = "manifest.json";
+
 struct ManifestFile {
   std::string path;         // Its parts have no "." or "..".
   int64_t size_bytes = 0;   // > 0.

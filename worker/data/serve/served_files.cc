@@ -19,8 +19,6 @@
 namespace atl::worker {
 namespace {
 
-constexpr char kManifestName[] = "manifest.json";
-
 std::string ToEtag(absl::string_view sha256) {
   return absl::StrCat("\"", sha256, "\"");
 }
@@ -31,7 +29,7 @@ absl::StatusOr<std::unique_ptr<ServedFiles>> ServedFiles::Open(
     const std::string& directory) {
   UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) return ErrnoToStatus(errno, directory);
-  const std::string path = absl::StrCat(directory, "/", kManifestName);
+  const std::string path = absl::StrCat(directory, "/", kDataManifestName);
   ASSIGN_OR_RETURN(const std::string text,
                    ReadFile(PosixFileSystem(), path, Manifest::kTextBytesMax));
   ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, path));
@@ -42,10 +40,10 @@ absl::StatusOr<std::unique_ptr<ServedFiles>> ServedFiles::Open(
     made->size_bytes_ += file.size_bytes;
     RETURN_IF_ERROR(made->Find(file.path).status());
   }
-  made->files_[kManifestName] = {
+  made->files_[kDataManifestName] = {
       static_cast<int64_t>(text.size()),
       ToEtag(codec::ToHex(codec::ComputeSha256(text)))};
-  RETURN_IF_ERROR(made->Find(kManifestName).status());
+  RETURN_IF_ERROR(made->Find(kDataManifestName).status());
   return made;
 }
 
