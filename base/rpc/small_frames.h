@@ -6,11 +6,11 @@
 // about 65 times its size (CVE-2026-84304), and gRPC's quota does not count the
 // slices.
 //
-// Honest frames are as large as a chunk, or as what the network delivers at
-// once: 500 bytes and more, but for the last of a message. A stream may hold
-// kSlicesFree slices of any size. Beyond that they must have kSliceBytesMin on
-// average, so slices take half as much as their bytes at most. Otherwise the
-// connection ends, before the peer's next frame is read.
+// Honest peers send frames of kilobytes, but for the last of a message. A frame
+// that comes in pieces, as on a slow link, is one slice for each buffer that was
+// read. A stream may hold kSlicesFree slices of any size. Beyond that they must
+// have kSliceBytesMin on average, so slices take half as much as their bytes at
+// most. Otherwise the connection ends, before the peer's next frame is read.
 //
 // gRPC has no option or hook for this. So two of its functions are replaced,
 // which the linker does for a program that defines functions of the same names:

@@ -119,9 +119,9 @@ class RapidResetTest(rapid_reset.AttackTest):
             self.cluster.retry(self.cluster.client(
                 self.cluster.coordinator_address).service("RunService").GetRun,
                 run_id="run")
+            self.check_memory(program, idle, path)
             wait.until("the connections are ended", lambda: not any(
                 call.look() for call in calls))
-            self.check_memory(program, idle, path)
 
     def test_many_connections_of_held_streams_take_little_memory(self):
         enrolled = self.enrol("attic", "cellar")
