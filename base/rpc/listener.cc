@@ -14,6 +14,7 @@
 #include "base/rpc/guarded_service.h"
 #include "base/rpc/reflection_service.h"
 #include "base/rpc/server_credentials.h"
+#include "base/rpc/small_frames.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
@@ -123,6 +124,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
   ASSIGN_OR_RETURN(const HostPort host_port,
                    ParseHostPort(spec.listener.address));
   KeepGrpcRunning();
+  EndSmallFrames();
   auto server = std::unique_ptr<RpcServer>(new RpcServer);
   ASSIGN_OR_RETURN(server->listener_,
                    net::BoundedListener::Listen(

@@ -64,8 +64,8 @@ class RpcServer {
     std::vector<grpc::Service*> services;
     // Largest message, either way.
     int message_bytes_max = kControlMessageBytesMax;
-    // Bound of gRPC's buffers, for all connections together. A slice of 32
-    // bytes for each DATA frame of a message does not count.
+    // Bound of gRPC's buffers, for all connections together. gRPC does not count
+    // its slices, which small_frames.h bounds.
     int64_t memory_bytes_max = int64_t{1} << 30;
     // Bytes that a peer may send on a call ahead of the message being read. 0:
     // gRPC adapts it to the link's capacity.

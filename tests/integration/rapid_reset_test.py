@@ -2,13 +2,17 @@
 """Peers that open streams as fast as they can, and reset or hold them.
 
 Such an attack on a fresh program keeps the bound of memory, and the calls of
-others go on. So does one that dials again for each connection that is shut.
+others go on. So does one that dials again for each connection that is shut, and
+one that sends messages in frames of a few bytes.
 """
 
+import struct
 import threading
 
 from harness import cases
 from harness import rapid_reset
+from harness import raw_http2
+from harness import wait
 
 STREAMS = 100000
 
@@ -43,6 +47,14 @@ CROWD_STREAMS = 500
 CROWDS = [("/atoll.v1.IslandService/WatchPlan", 80),
           ("/atoll.v1.RunService/GetRun", 400),
           ("/grpc.health.v1.Health/Watch", 0)]
+
+# One message of each call, in frames of so many bytes (CVE-2026-84304).
+SMALL_FRAMES = [("coordinator", "/atoll.v1.IslandService/Join", 1),
+                ("coordinator", "/atoll.v1.RunService/GetRun", 24),
+                ("server-0", "/atoll.v1.ParameterService/PushOuterGradient", 1),
+                ("server-0", "/atoll.v1.ParameterService/PullParameters", 24)]
+SMALL_FRAMES_CONNECTIONS = 4
+SMALL_FRAMES_BYTES = 21 << 20
 
 
 class RapidResetTest(rapid_reset.AttackTest):
@@ -88,6 +100,28 @@ class RapidResetTest(rapid_reset.AttackTest):
     def test_streams_with_many_headers_and_no_request_take_little_memory(self):
         self.attack(*self.enrol("attic"), calls=UNSEEN, connections=20,
                     streams=UNSEEN_STREAMS, bomb=True)
+
+    def test_messages_in_small_frames_take_little_memory(self):
+        certificate, = self.enrol("attic")
+        piece = bytes(16 << 10)
+        for program, path, frame_bytes in SMALL_FRAMES:
+            address = self.restart(program)
+            idle = rapid_reset.memory(self.cluster.processes[program], "VmRSS")
+            calls = [raw_http2.RawCall(address, path, certificate=certificate)
+                     for _ in range(SMALL_FRAMES_CONNECTIONS)]
+            for call in calls:
+                self.addCleanup(call.close)
+                call.send(struct.pack(">BI", 0, SMALL_FRAMES_BYTES))
+            for _ in range(SMALL_FRAMES_BYTES // len(piece) - 1):
+                # A call whose connection has ended sends no more.
+                for call in calls:
+                    call.send(piece, frame_bytes=frame_bytes)
+            self.cluster.retry(self.cluster.client(
+                self.cluster.coordinator_address).service("RunService").GetRun,
+                run_id="run")
+            self.check_memory(program, idle, path)
+            wait.until("the connections are ended", lambda: not any(
+                call.look() for call in calls))
 
     def test_many_connections_of_held_streams_take_little_memory(self):
         enrolled = self.enrol("attic", "cellar")

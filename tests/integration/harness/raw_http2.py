@@ -100,9 +100,9 @@ class RawCall:
     def _frame(self, kind, flags, stream, payload=b""):
         self._send(frame(kind, flags, stream, payload))
 
-    def send(self, data, end=False):
-        """Sends bytes of the request in frames. Returns whether the call stayed
-        open."""
+    def send(self, data, end=False, frame_bytes=_FRAME_BYTES_MAX):
+        """Sends bytes of the request in frames of `frame_bytes`. Returns whether
+        the call stayed open."""
         data = memoryview(data)
         while self.is_open:
             room = min(self._send_window, self._connection_window,
@@ -113,7 +113,11 @@ class RawCall:
             if piece or last:
                 self._send_window -= len(piece)
                 self._connection_window -= len(piece)
-                self._frame(DATA, END_STREAM if last else 0, 1, bytes(piece))
+                parts = [bytes(piece[i:i + frame_bytes])
+                         for i in range(0, len(piece), frame_bytes)] or [b""]
+                self._send(b"".join(frame(DATA, 0, 1, part)
+                                    for part in parts[:-1]))
+                self._frame(DATA, END_STREAM if last else 0, 1, parts[-1])
             self.look(0 if room else 0.05)
             if not data:
                 break
