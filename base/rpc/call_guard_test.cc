@@ -356,7 +356,7 @@ TEST_F(CallGuardTest, AReaderThatIgnoresRetryInfoWaitsForItsAnswer) {
   for (int i = 0; i < RefusedCallers::kRefusedMax + 1; ++i) {
     ASSERT_TRUE(absl::IsResourceExhausted(GetRun(reader).status()));
   }
-  // Its next call is read after RetryInfo, which nobody else waits for.
+  // Its next call is read after RetryInfo. Others do not wait for that.
   std::thread late([&] {
     EXPECT_TRUE(absl::IsResourceExhausted(GetRun(reader).status()));
     EXPECT_GE(absl::Now(), begin + absl::Seconds(1));
