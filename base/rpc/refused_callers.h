@@ -1,4 +1,4 @@
-// Which connections go on calling although their calls are refused.
+// Finds connections whose calls come again and again although they are refused.
 //
 // To refuse a call costs about as much as to answer it, so callers that ignore
 // RetryInfo could take a whole core. The connection of such a caller is not read
@@ -47,7 +47,7 @@ class RefusedCallers {
   struct Use {
     explicit Use(uint64_t seed);
 
-    // Of the RetryInfo that the period's first refusal had, or of the hold.
+    // When the RetryInfo of the period's first refusal is over, or the hold.
     absl::Time period_end = absl::InfinitePast();
     int refused_count = 0;  // In the period.
     Backoff hold;
