@@ -23,7 +23,7 @@ namespace atl::net {
 namespace {
 
 // Tags of the epoll that are no connection's id, which are positive.
-constexpr uint64_t kStopTag = 0;
+constexpr uint64_t kWakeTag = 0;
 constexpr uint64_t kIntakeTag = uint64_t{1} << 61;
 constexpr uint64_t kListeningTag = uint64_t{1} << 62;
 constexpr int kEventsMax = 64;
@@ -33,6 +33,9 @@ constexpr int kAcceptsInARow = 64;
 constexpr absl::Duration kIdleWait = absl::Hours(1);
 // The pause after a failed accept that no spare descriptor mends.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
+// The owner of a held connection may read once so many bytes wait: some
+// hundreds of calls.
+constexpr int kHeldBytes = 64 << 10;
 
 const sockaddr& Generic(const sockaddr_storage& address) {
   return reinterpret_cast<const sockaddr&>(address);
@@ -64,6 +67,11 @@ uint64_t BytesReceived(int fd) {
     return std::numeric_limits<uint64_t>::max();
   }
   return info.tcpi_bytes_received;
+}
+
+// A poll tells of bytes once so many wait.
+void SetBytesMin(const UniqueFd& fd, int bytes) {
+  (void)setsockopt(fd.get(), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes));
 }
 
 // As many connections as descriptors allow: each takes two.
@@ -117,13 +125,13 @@ absl::StatusOr<std::unique_ptr<BoundedListener>> BoundedListener::Listen(
   ASSIGN_OR_RETURN(made->listening_, ListenAll(spec.address));
   ASSIGN_OR_RETURN(made->address_, LocalAddress(made->listening_[0].get()));
   made->address_.host = spec.address.host;
-  ASSIGN_OR_RETURN(made->stop_, MakeWaker());
+  ASSIGN_OR_RETURN(made->waker_, MakeWaker());
   made->epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   made->intake_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   made->spare_ = OpenSpare();
   bool watched =
       made->epoll_.valid() && made->intake_.valid() && made->spare_.valid() &&
-      Watch(made->epoll_, made->stop_.get(), EPOLLIN, kStopTag) &&
+      Watch(made->epoll_, made->waker_.get(), EPOLLIN, kWakeTag) &&
       Watch(made->epoll_, made->intake_.get(), EPOLLIN, kIntakeTag);
   for (size_t i = 0; i < made->listening_.size(); ++i) {
     watched = watched && Watch(made->intake_, made->listening_[i].get(),
@@ -146,8 +154,10 @@ void BoundedListener::Run(Serve serve) {
 }
 
 void BoundedListener::Stop() {
-  SetWaker(stop_.get());
+  is_stopping_ = true;
+  SetWaker(waker_.get());
   if (thread_.joinable()) thread_.join();
+  EndHolds(absl::InfiniteFuture());
   listening_.clear();
   MutexLock lock(&mutex_);
   for (const auto& [until, id] : silent_) {
@@ -182,6 +192,23 @@ void BoundedListener::Prove(absl::string_view peer, const std::string& name) {
     id = found->second;
   }
   Prove(id, name);
+}
+
+void BoundedListener::Hold(absl::string_view peer, absl::Duration time) {
+  const absl::Time end = SystemClock().Now() + time;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = peers_.find(peer);
+    if (found == peers_.end() || is_stopping_ || held_.size() >= kHeldMax) {
+      return;
+    }
+    Place& place = open_[found->second];
+    if (std::exchange(place.is_held, true)) return;
+    SetBytesMin(place.fd, kHeldBytes);
+    held_.emplace(end, found->second);
+    if (held_.begin()->first < end) return;
+  }
+  SetWaker(waker_.get());
 }
 
 void BoundedListener::Shut(const std::string& name) {
@@ -232,7 +259,7 @@ int64_t BoundedListener::shut_count() const {
 void BoundedListener::Loop() {
   for (;;) {
     const absl::Time now = SystemClock().Now();
-    const absl::Duration left = CloseDue(now) - now;
+    const absl::Duration left = std::min(CloseDue(now), EndHolds(now)) - now;
     // Rounded up, so that the last wait is not a busy one.
     const int64_t wait_ms = absl::ToInt64Milliseconds(
         std::clamp(left, absl::ZeroDuration(), kIdleWait) +
@@ -242,8 +269,10 @@ void BoundedListener::Loop() {
                                  static_cast<int>(wait_ms));
     for (int i = 0; i < count; ++i) {
       const uint64_t tag = events[i].data.u64;
-      if (tag == kStopTag) return;
-      if (tag == kIntakeTag) {
+      if (tag == kWakeTag) {
+        ClearWaker(waker_.get());
+        if (is_stopping_) return;
+      } else if (tag == kIntakeTag) {
         TakeIn();
       } else {
         End(static_cast<Id>(tag));
@@ -283,7 +312,7 @@ void BoundedListener::AcceptAll(int listening) {
     }
     if (!spare_.valid()) {
       (void)WaitForSocket(-1, 0,
-                          {SystemClock().Now() + kAcceptPause, stop_.get()});
+                          {SystemClock().Now() + kAcceptPause, waker_.get()});
       return;
     }
     // Else the connection would stay in the queue, and wake the loop for ever.
@@ -361,6 +390,18 @@ absl::Time BoundedListener::CloseDue(absl::Time now) {
   return std::min(
       silent_.empty() ? absl::InfiniteFuture() : silent_.front().first,
       aged_.empty() ? absl::InfiniteFuture() : aged_.front().first);
+}
+
+absl::Time BoundedListener::EndHolds(absl::Time now) {
+  MutexLock lock(&mutex_);
+  while (!held_.empty() && held_.begin()->first <= now) {
+    const auto found = open_.find(held_.begin()->second);
+    held_.erase(held_.begin());
+    if (found == open_.end()) continue;
+    found->second.is_held = false;
+    SetBytesMin(found->second.fd, 1);
+  }
+  return held_.empty() ? absl::InfiniteFuture() : held_.begin()->first;
 }
 
 bool BoundedListener::IsSilent(Id id) const {

@@ -10,6 +10,7 @@
 //                              instead of being left in the queue
 //   opens the next while its   SetPaused: connections stay in the kernel's queue
 //   last one is not done with
+//   sends more than is wanted  Hold: what it sends stays in the kernel's buffer
 //
 // Loopback and trusted proxies, behind which many peers have one address, are
 // exempt from the bounds of an address.
@@ -29,6 +30,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -100,6 +102,10 @@ class BoundedListener {
   // The same, of the connection whose peer has the address `peer`, as
   // ToPeerText names it.
   void Prove(absl::string_view peer, const std::string& name);
+  // Keeps bytes that the peer sends from the connection's owner for `time`, or
+  // until Stop, unless they become many. The owner must wait for them by poll or
+  // epoll. Nothing if the connection is held already, or kHeldMax others are.
+  void Hold(absl::string_view peer, absl::Duration time);
   // Shuts all connections of `name`, which is not empty. Bytes that their owners
   // have not read yet are lost.
   void Shut(const std::string& name);
@@ -123,7 +129,11 @@ class BoundedListener {
     std::string peer;   // ToPeerText.
     std::string name;   // Proven; empty: a stranger.
     bool waits = true;  // For its first byte.
+    bool is_held = false;
   };
+
+  // So their bytes in the kernel are at most some 64 MiB.
+  static constexpr size_t kHeldMax = 1024;
 
   // Connections in the order of their accepts, with the time when each is due.
   using Due = std::deque<std::pair<absl::Time, Id>>;
@@ -138,6 +148,9 @@ class BoundedListener {
   // Closes those that have sent nothing in time, and those that are too old.
   // Returns when the next is due.
   absl::Time CloseDue(absl::Time now);
+  // The owners of connections that were held until `now` read again. Returns
+  // when the next hold ends.
+  absl::Time EndHolds(absl::Time now);
   template <typename Chooses>
   void ShutAll(Chooses chooses);
   bool IsSilent(Id id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -152,7 +165,8 @@ class BoundedListener {
   // Epoll of the listening sockets and of silent connections; epoll_ watches it
   // unless the listener is paused.
   UniqueFd intake_;
-  UniqueFd stop_;  // A waker.
+  UniqueFd waker_;
+  std::atomic<bool> is_stopping_ = false;
   std::atomic<bool> is_paused_ = false;  // Set under mutex_.
   UniqueFd spare_;  // The loop's, as log_pace_.
   LogPace log_pace_;
@@ -165,6 +179,8 @@ class BoundedListener {
   absl::flat_hash_map<std::string, Id> peers_ ABSL_GUARDED_BY(mutex_);
   Due silent_ ABSL_GUARDED_BY(mutex_);  // Some may be gone, or not silent.
   Due aged_ ABSL_GUARDED_BY(mutex_);    // Some may be gone.
+  // By the end of the hold. Some may be gone.
+  std::multimap<absl::Time, Id> held_ ABSL_GUARDED_BY(mutex_);
   int64_t shut_count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -190,6 +190,89 @@ TEST_F(BoundedListenerTest, APausedListenerClosesWhatIsSilentAndStops) {
   AwaitEnd(client);
 }
 
+// Connections that the listener holds.
+class HeldConnectionTest : public BoundedListenerTest {
+ protected:
+  HeldConnectionTest() {
+    Start({});
+    client_ = DialAndSend();
+    served_ = owner_.Take();
+    Read();
+  }
+
+  void Hold(absl::Duration time) {
+    listener_->Hold(
+        ToPeerText(reinterpret_cast<const sockaddr&>(served_.second.address)),
+        time);
+  }
+  void Send(size_t bytes = 1) {
+    const std::string some(bytes, 'x');
+    ASSERT_EQ(send(client_.get(), some.data(), bytes, MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes));
+  }
+  // A poll would tell its owner.
+  bool IsReadable() {
+    pollfd poll_fd = {served_.first.get(), POLLIN, 0};
+    return poll(&poll_fd, 1, 0) > 0;
+  }
+  void Read() {
+    char byte;
+    ASSERT_EQ(recv(served_.first.get(), &byte, 1, 0), 1);
+  }
+  void AwaitReadable() {
+    ASSERT_TRUE(WaitForSocket(served_.first.get(), POLLIN, Long()).ok());
+  }
+
+  UniqueFd client_;
+  std::pair<UniqueFd, BoundedListener::Connection> served_;
+};
+
+TEST_F(HeldConnectionTest, ItsOwnerIsToldOfBytesWhenTheHoldEnds) {
+  Hold(absl::Hours(1));
+  Send();
+  char byte;
+  ASSERT_EQ(recv(served_.first.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT), 1);
+  EXPECT_FALSE(IsReadable());
+  Hold(absl::ZeroDuration());  // It is held already.
+  EXPECT_FALSE(IsReadable());
+  listener_->Stop();
+  EXPECT_TRUE(IsReadable());
+  Hold(absl::Hours(1));
+  EXPECT_TRUE(IsReadable());
+}
+
+TEST_F(HeldConnectionTest, AHoldEndsByItself) {
+  for (int i = 0; i < 3; ++i) {
+    Hold(absl::Milliseconds(1));
+    Send();
+    AwaitReadable();
+    Read();
+  }
+}
+
+TEST_F(HeldConnectionTest, AnEarlierHoldEndsBeforeALongOne) {
+  const UniqueFd other = DialAndSend();
+  const auto other_served = owner_.Take();
+  listener_->Hold(ToPeerText(reinterpret_cast<const sockaddr&>(
+                      other_served.second.address)),
+                  absl::Hours(1));
+  Hold(absl::Milliseconds(1));
+  Send();
+  AwaitReadable();
+}
+
+TEST_F(HeldConnectionTest, ItsOwnerIsToldOfManyBytes) {
+  Hold(absl::Hours(1));
+  Send(64 << 10);
+  AwaitReadable();
+}
+
+TEST_F(HeldConnectionTest, ItsOwnerIsToldOfItsEnd) {
+  Hold(absl::Hours(1));
+  client_ = UniqueFd();
+  AwaitReadable();
+}
+
 TEST_F(BoundedListenerTest, ANewConnectionEndsTheOldestStranger) {
   Start({.count_max = 4, .stranger_max = 2});
   const UniqueFd first = DialAndSend();

@@ -1,15 +1,19 @@
 #include "base/rpc/call_guard.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/obs/log.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/guarded_service.h"
+#include "base/rpc/retry.h"
+#include "base/rpc/status.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
+#include "grpc/grpc_security_constants.h"
 #include "grpcpp/generic/async_generic_service.h"
 
 namespace atl::rpc {
@@ -19,6 +23,18 @@ using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::ServerRpcInfo;
 
 constexpr absl::Duration kLookInterval = absl::Seconds(1);
+
+// By its name alone: whether the certificate counts was checked before.
+bool IsReader(const grpc::ServerContextBase& call) {
+  const std::shared_ptr<const grpc::AuthContext> peer = call.auth_context();
+  if (peer == nullptr) return false;
+  const std::vector<grpc::string_ref> names =
+      peer->FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);
+  if (names.size() != 1) return false;
+  const absl::StatusOr<Caller> caller =
+      ParseCommonName({names[0].data(), names[0].size()});
+  return caller.ok() && caller->role == Role::kReader;
+}
 
 }  // namespace
 
@@ -74,6 +90,10 @@ class CallGuard::Call : public grpc::experimental::Interceptor {
         dynamic_cast<const grpc::CallbackServerContext*>(&call_) != nullptr &&
         call_.IsCancelled()) {
       outcome_ = CallQuota::Outcome::kGivenUp;
+    }
+    if (methods->QueryInterceptionHookPoint(
+            InterceptionHookPoints::PRE_SEND_STATUS)) {
+      guard_.NoteStatus(call_, method_, methods->GetSendStatus());
     }
     methods->Proceed();
   }
@@ -131,8 +151,10 @@ class CallGuard::Factory
 };
 
 CallGuard::CallGuard(std::shared_ptr<net::BoundedListener> listener,
-                     std::shared_ptr<CallerCheck> check)
-    : listener_(std::move(listener)), check_(std::move(check)) {
+                     std::shared_ptr<CallerCheck> check, bool holds_readers)
+    : listener_(std::move(listener)),
+      check_(std::move(check)),
+      holds_readers_(holds_readers) {
   looks_ = std::thread([this] { Look(); });
   if (check_ != nullptr) examiner_ = std::make_unique<CallerExaminer>(*check_);
 }
@@ -263,6 +285,22 @@ void CallGuard::TellListener() {
     is_paused = is_paused_;
   }
   listener_->SetPaused(is_paused);
+}
+
+void CallGuard::NoteStatus(const grpc::ServerContextBase& call,
+                           absl::string_view method,
+                           const grpc::Status& status) {
+  if (!holds_readers_ ||
+      status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED ||
+      !IsReader(call)) {
+    return;
+  }
+  const absl::Status refusal = FromGrpc(status);
+  if (!GetRetryDelay(refusal).has_value()) return;
+  const std::string peer = call.peer();
+  const absl::Duration hold =
+      refused_.Note(peer, method, refusal, SystemClock().Now());
+  if (hold > absl::ZeroDuration()) listener_->Hold(peer, hold);
 }
 
 void CallGuard::Shut(const std::string& key, const std::string& name) {

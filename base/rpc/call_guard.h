@@ -12,6 +12,9 @@
 // While many calls wait for a thread, the listener is paused: a peer that dials
 // again for each connection that is shut would only add to them.
 //
+// A reader's connection whose calls come again before the RetryInfo of their
+// refusals is over is not read for a time (refused_callers.h).
+//
 // Certificates that it has not seen are examined elsewhere (caller_examiner.h),
 // so that calls of others do not wait for that.
 //
@@ -40,19 +43,22 @@
 #include "base/rpc/call_quota.h"
 #include "base/rpc/caller_check.h"
 #include "base/rpc/caller_examiner.h"
+#include "base/rpc/refused_callers.h"
 #include "base/sync/mutex.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/security/auth_context.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_interceptor.h"
+#include "grpcpp/support/status.h"
 
 namespace atl::rpc {
 
 class CallGuard {
  public:
-  // `check`: null in plaintext.
+  // `check`: null in plaintext. `holds_readers`: false if a connection has bulk
+  // streams, which would wait too.
   CallGuard(std::shared_ptr<net::BoundedListener> listener,
-            std::shared_ptr<CallerCheck> check);
+            std::shared_ptr<CallerCheck> check, bool holds_readers);
   ~CallGuard();
   CallGuard(const CallGuard&) = delete;
   CallGuard& operator=(const CallGuard&) = delete;
@@ -118,6 +124,10 @@ class CallGuard {
   void SetReads(const grpc::ServerContextBase& call, bool reads);
   // It has ended. False: it never waited.
   bool End(const grpc::ServerContextBase& call);
+  // It is about to end with `status`. Holds the connection of a reader that
+  // does not wait.
+  void NoteStatus(const grpc::ServerContextBase& call, absl::string_view method,
+                  const grpc::Status& status);
   // Shuts the connections of the certificate with this key.
   void Shut(const std::string& key, const std::string& name);
 
@@ -136,7 +146,9 @@ class CallGuard {
 
   const std::shared_ptr<net::BoundedListener> listener_;
   const std::shared_ptr<CallerCheck> check_;
+  const bool holds_readers_;
   CallQuota quota_;
+  RefusedCallers refused_{RandomSeed()};
   absl::flat_hash_set<std::string> guarded_;  // Methods; fixed before calls.
 
   mutable Mutex mutex_;

@@ -28,6 +28,8 @@
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/listener.h"
+#include "base/rpc/refused_callers.h"
+#include "base/rpc/status.h"
 #include "base/rpc/testing/health.h"
 #include "base/rpc/testing/raw_calls.h"
 #include "base/rpc/testing/test_certificates.h"
@@ -80,11 +82,15 @@ class RunServiceDouble : public v1::RunService::CallbackService {
     ++call_count;
     response->mutable_run()->set_run_id(request->run_id());
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-    reactor->Finish(grpc::Status::OK);
+    reactor->Finish(ToGrpc(is_full ? RefuseForNow(
+                                         absl::StatusCode::kResourceExhausted,
+                                         "QUEUE_FULL", "full", absl::Seconds(1))
+                                   : absl::OkStatus()));
     return reactor;
   }
 
   std::atomic<int> call_count{0};
+  std::atomic<bool> is_full{false};
 };
 
 // A call of any kind that begins without its request.
@@ -343,6 +349,38 @@ TEST_F(CallGuardTest, FewCallsOfACertificateWaitForRequestsOfAFullPort) {
   }
 }
 
+TEST_F(CallGuardTest, AReaderThatIgnoresRetryInfoWaitsForItsAnswer) {
+  runs_.is_full = true;
+  const auto reader = Dial("atoll:reader:kit");
+  const absl::Time begin = absl::Now();
+  for (int i = 0; i < RefusedCallers::kRefusedMax + 1; ++i) {
+    ASSERT_TRUE(absl::IsResourceExhausted(GetRun(reader).status()));
+  }
+  // Its next call is read after RetryInfo. Others do not wait for that.
+  std::thread late([&] {
+    EXPECT_TRUE(absl::IsResourceExhausted(GetRun(reader).status()));
+    EXPECT_GE(absl::Now(), begin + absl::Seconds(1));
+  });
+  const auto island = Dial("atoll:island:attic");
+  for (int i = 0; i < 10 * RefusedCallers::kRefusedMax; ++i) {
+    EXPECT_TRUE(absl::IsResourceExhausted(GetRun(island).status()));
+  }
+  EXPECT_TRUE(
+      absl::IsResourceExhausted(GetRun(Dial("atoll:reader:kit")).status()));
+  late.join();
+}
+
+TEST_F(CallGuardTest, AStopEndsCallsOfAReaderThatIsHeld) {
+  runs_.is_full = true;
+  const auto reader = Dial("atoll:reader:kit");
+  while (runs_.call_count < RefusedCallers::kRefusedMax + 1) {
+    (void)GetRun(reader);
+  }
+  std::thread late([&] { EXPECT_FALSE(GetRun(reader).ok()); });
+  server_->Stop();
+  late.join();
+}
+
 TEST_F(CallGuardTest, OpenStreamsOfARevokedCertificateEnd) {
   const TlsFiles stolen = authority_.Issue("atoll:island:attic");
   const auto channel = Dial(stolen);
@@ -388,7 +426,7 @@ class CallGuardPauseTest : public ::testing::Test {
                       {.address = {"127.0.0.1", 0},
                        .first_bytes_max = absl::Minutes(2)})
                       .value()),
-        guard_(listener_, nullptr),
+        guard_(listener_, nullptr, /*holds_readers=*/true),
         contexts_(guard_.MakeContexts()) {
     listener_->Run([this](UniqueFd fd,
                           const net::BoundedListener::Connection&) {

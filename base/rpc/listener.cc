@@ -147,7 +147,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
             absl::StrCat("the listener on ", spec.listener.address)));
     credentials = MakeServerCredentials(check);
   }
-  server->guard_ = std::make_unique<CallGuard>(server->listener_, check);
+  server->guard_ = std::make_unique<CallGuard>(
+      server->listener_, check,
+      /*holds_readers=*/spec.receive_window_bytes == 0);
   grpc::ServerBuilder builder;
   SetLimits(spec, builder);
   server->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(

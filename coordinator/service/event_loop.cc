@@ -40,6 +40,10 @@ constexpr size_t kBatchReaderCallsMax = 4;
 // builds take little of the thread's time, however many runs are read.
 constexpr int kReadRest = 9;
 constexpr absl::Duration kReadRestMax = absl::Seconds(1);
+// Readers that one view answers; and the rest after it for each but the first,
+// because answers take time, too, and heartbeats wait for it.
+constexpr int kViewReadersMax = 16;
+constexpr absl::Duration kReaderRest = absl::Milliseconds(2);
 
 // Points where tests kill the program. The names are spelled out, so that a
 // test finds all of them in the binary.
@@ -445,9 +449,21 @@ void EventLoop::RunBatch(CallQueue<Event>& queued) {
 void EventLoop::ServeReads() {
   if (read_turns_.empty() || Now() < next_read_) return;
   const auto first = waiting_reads_.find(read_turns_.front());
-  std::vector<Event> asked = std::move(first->second);
-  waiting_reads_.erase(first);
+  std::vector<Event> asked, left;
+  int reader_count = 0;
+  for (Event& event : std::exchange(first->second, {})) {
+    const bool is_reader = event.origin.rank == CallRank::kReader;
+    const bool is_left = is_reader && reader_count == kViewReadersMax;
+    if (is_reader && !is_left) ++reader_count;
+    (is_left ? left : asked).push_back(std::move(event));
+  }
   read_turns_.pop_front();
+  if (left.empty()) {
+    waiting_reads_.erase(first);
+  } else {
+    read_turns_.push_back(first->first);
+    first->second = std::move(left);
+  }
   auto reads = std::make_shared<std::vector<Event>>();
   for (Event& event : asked) {
     const absl::Status status =
@@ -466,7 +482,8 @@ void EventLoop::ServeReads() {
   const absl::Time begin = Now();
   MakeView make = reads->front().build(*coordinator_);
   const absl::Time end = Now();
-  next_read_ = end + std::min(kReadRest * (end - begin), kReadRestMax);
+  next_read_ = end + std::max(std::min(kReadRest * (end - begin), kReadRestMax),
+                              kReaderRest * (reader_count - 1));
   reads_.RunOwn([this, reads, make = std::move(make)] {
     const std::shared_ptr<const void> view = make();
     std::vector<CallOrigin> origins;

@@ -130,9 +130,10 @@ class EventLoop {
   // the same `key` share one view: `build` copies what it needs on the thread,
   // after the calls came and from durable state only, and returns the function
   // that makes the view in the read pool. Builds take at most a tenth of the
-  // thread's time. `check` is asked for each call, on the thread, right before.
-  // Calls `answer` exactly once, in the read pool with a view; an error, also of
-  // `check`, on the thread, or within this call if the read is refused.
+  // thread's time, and a view answers at most 16 readers. `check` is asked for
+  // each call, on the thread, right before. Calls `answer` exactly once, in the
+  // read pool with a view; an error, also of `check`, on the thread, or within
+  // this call if the read is refused.
   template <typename View>
   void Read(std::string key, std::function<absl::Status(Coordinator&)> check,
             std::function<std::function<View()>(Coordinator&)> build,

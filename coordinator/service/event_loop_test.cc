@@ -1103,6 +1103,32 @@ TEST_F(ReadsTest, ABuildThatCostsMuchIsFollowedByARest) {
   EXPECT_EQ(build_count_, 3);
 }
 
+TEST_F(ReadsTest, AViewAnswersAFewReadersThatWaitAndAllOthers) {
+  EXPECT_TRUE(
+      Read("a", absl::OkStatus(), absl::Milliseconds(10)).get().ok());
+  std::vector<std::future<absl::StatusOr<int>>> readers;
+  for (int i = 0; i < 20; ++i) {
+    readers.push_back(Read("a", absl::OkStatus(), absl::ZeroDuration(),
+                           {.rank = CallRank::kReader}));
+    // Calls that wait for a batch are not all of one.
+    EXPECT_TRUE(Ask().ok());
+  }
+  std::vector<std::future<absl::StatusOr<int>>> islands;
+  for (int i = 0; i < 20; ++i) {
+    islands.push_back(Read("a", absl::OkStatus(), absl::ZeroDuration(),
+                           {.rank = CallRank::kIsland}));
+  }
+  EXPECT_TRUE(Ask().ok());
+  clock_.Advance(absl::Milliseconds(90));
+  for (auto& read : islands) EXPECT_TRUE(read.get().ok());
+  for (int i = 0; i < 16; ++i) EXPECT_TRUE(readers[i].get().ok());
+  EXPECT_TRUE(Ask().ok());
+  EXPECT_EQ(build_count_, 2);
+  clock_.Advance(absl::Milliseconds(30));
+  for (int i = 16; i < 20; ++i) EXPECT_TRUE(readers[i].get().ok());
+  EXPECT_EQ(build_count_, 3);
+}
+
 TEST_F(ReadsTest, WaitingReadsEndWhenTheLoopStopsOrItsDiskFails) {
   EXPECT_TRUE(
       Read("a", absl::OkStatus(), absl::Milliseconds(10)).get().ok());
