@@ -296,14 +296,15 @@ class Contribution:
 
     def _push_once(self, shard):
         """push_to(); None if the server's plan is older than the island's: it
-        has not merged the version yet, or does not know the member. Islands then
-        call again."""
+        has not merged the version yet, does not know the member, or that the run
+        has begun. Islands then call again."""
         try:
             return self.push_to(shard)
         except grpc.RpcError as error:
             details = error.details() or ""
             if not any(text in details for text in (
-                    "is not here yet", "wait for the plan, or Join again")):
+                    "is not here yet", "wait for the plan, or Join again",
+                    "STARTING and takes no contributions")):
                 raise
             return None
 
