@@ -9,7 +9,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/io/files.h"
 #include "base/layout/layout.h"
 #include "base/rpc/wait_notice.h"
@@ -86,11 +85,8 @@ class RunFollower {
  private:
   void Follow(std::stop_token stop) {
     const auto client = client_.InBackground(stop, absl::InfiniteDuration());
-    v1::GetRunStateRequest request;
-    request.set_run_id(run_id_);
     while (!stop.stop_requested()) {
-      const auto answer =
-          client->Call(&v1::TrainingStateService::Stub::GetRunState, request);
+      const auto answer = client->GetRunState(run_id_);
       if (stop.stop_requested()) return;
       TakeIn(answer);
       MutexLock lock(&mutex_);
