@@ -261,10 +261,8 @@ absl::Status Run(const Flags& flags, StopSignals& signals) {
                               [&health] { return health.Get(absl::Now()); }}));
   LOG(INFO) << "serving at " << server->address() << ", incarnation "
             << server->incarnation();
-  if (!flags.port_file.empty()) {
-    RETURN_IF_ERROR(
-        WritePortFile(flags.port_file, absl::StrCat(server->port())));
-  }
+  RETURN_IF_ERROR(
+      WritePortFile(flags.port_file, absl::StrCat(server->port())));
   ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(server->address()));
   auto watch = std::make_unique<net::PortWatch>(net::PortWatch::Spec{
       .addresses = {address},

@@ -181,9 +181,7 @@ absl::Status Serve(Flags flags, StopSignals& signals) {
          return client->Call(&Stub::AnnounceGate, request).status();
        },
        files.get(), advertised});
-  if (!flags.port_file.empty()) {
-    RETURN_IF_ERROR(WritePortFile(flags.port_file, absl::StrCat(address.port)));
-  }
+  RETURN_IF_ERROR(WritePortFile(flags.port_file, absl::StrCat(address.port)));
   std::printf("atoll-gate serves on %s\n",
               JoinHostPort(listen.host, address.port).c_str());
   std::fflush(stdout);
