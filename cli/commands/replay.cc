@@ -16,7 +16,6 @@
 #include "cli/flags/compute_flags.h"
 #include "cli/flags/server_wait.h"
 #include "cli/interrupt.h"
-#include "cli/output/describe.h"
 #include "cli/output/error.h"
 #include "cli/output/progress.h"
 #include "cli/output/table.h"

@@ -10,7 +10,6 @@
 #include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
 #include "base/mirror/cluster_object.h"
-#include "base/mirror/mirror_manifest.h"
 #include "base/mirror/mirror_names.h"
 #include "base/mirror/mirror_writer.h"
 #include "base/mirror/run_owner.h"

@@ -6,7 +6,6 @@
 #include "cli/commands/run/run_commands.h"
 #include "cli/interrupt.h"
 #include "cli/output/describe.h"
-#include "cli/output/error.h"
 #include "cli/output/progress.h"
 #include "cli/output/table.h"
 #include "cli/units/units.h"

@@ -16,7 +16,6 @@
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "cli/flags/server_wait.h"
-#include "cli/output/describe.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
 #include "server/client/parameter_client.h"

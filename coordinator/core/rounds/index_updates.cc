@@ -11,7 +11,6 @@
 
 #include "absl/types/span.h"
 #include "base/layout/run_length.h"
-#include "base/layout/run_timing.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/measured_speeds.h"
 
