@@ -1,8 +1,6 @@
 #include "base/codec/top_k.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <functional>
 

@@ -1,7 +1,6 @@
 #include "coordinator/metrics/run_metrics.h"
 
 #include <algorithm>
-#include <functional>
 #include <tuple>
 #include <utility>
 

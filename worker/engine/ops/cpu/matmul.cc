@@ -3,9 +3,7 @@
 #include <omp.h>
 
 #include <compare>
-#include <cstdint>
 #include <map>
-#include <memory>
 
 #include "base/status/check.h"
 #include "oneapi/dnnl/dnnl.h"
