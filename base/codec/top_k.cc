@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/codec/top_k.cc"

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "atoll/v1/training_state_service.pb.h"
 #include "base/rpc/certificates/tls.h"

@@ -7,7 +7,6 @@
 // SIGTERM, SIGINT and SIGHUP (base/obs/signals.h) close its port, let open
 // requests end, for 3 s at most, and end it with 0.
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>

@@ -1,7 +1,5 @@
 #include "server/shard/shard.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
 #include "base/failpoint/test_point.h"

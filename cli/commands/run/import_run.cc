@@ -1,6 +1,5 @@
 #include "cli/commands/run/import_run.h"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <thread>

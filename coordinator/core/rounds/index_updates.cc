@@ -4,8 +4,6 @@
 #include <bit>
 #include <cstddef>
 #include <memory>
-#include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 

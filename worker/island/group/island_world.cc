@@ -1,6 +1,5 @@
 #include "worker/island/group/island_world.h"
 
-#include <algorithm>
 #include <thread>
 #include <utility>
 

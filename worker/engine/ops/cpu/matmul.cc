@@ -2,7 +2,6 @@
 
 #include <omp.h>
 
-#include <compare>
 #include <map>
 
 #include "base/status/check.h"
