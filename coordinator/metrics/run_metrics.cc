@@ -261,7 +261,7 @@ std::vector<MetricFamily> RunMetrics::Collect() const {
       }
     });
   };
-  const Counts none;
+  const Counts none = {};
   const auto counts_of = [&](const RunValues& run) -> const Counts& {
     const auto counts = counts_.find(run.run_id);
     return counts == counts_.end() ? none : counts->second;
