@@ -37,7 +37,7 @@ class Findings {
   Check ToCheck(absl::string_view id, absl::string_view passed,
                 absl::string_view action) const {
     if (!failed_.empty()) return Failed(id, Name(failed_), action);
-    if (!warned_.empty()) return Warn(id, Name(warned_), action);
+    if (!warned_.empty()) return cli::Warn(id, Name(warned_), action);
     return Passed(id, passed);
   }
 
