@@ -145,7 +145,6 @@ absl::Status CheckCluster(Context& context, const DoctorOptions& flags) {
   spec.coordinator_address = options.address;
   spec.security = context.MakeSecurity();
   spec.stop_fd = stop.get();
-  spec.stopped = [token = interrupt.first()] { return token.stop_requested(); };
   Checks checks = MakeChecks(context.output());
   OperatorDoctor(spec, checks).Run();
   if (!flags.mirror.empty()) {

@@ -5,7 +5,6 @@
 
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,8 +24,7 @@ class OperatorDoctor {
     std::string coordinator_address;        // host:port
     rpc::Security security;
     absl::Duration patience = absl::Seconds(15);  // For all waits together.
-    int stop_fd = -1;               // A waker that ends every wait.
-    std::function<bool()> stopped;  // True once stop_fd is set.
+    int stop_fd = -1;  // A waker that ends every wait.
   };
 
   OperatorDoctor(const Spec& spec, Checks& checks);
