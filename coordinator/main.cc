@@ -170,9 +170,7 @@ absl::Status Serve(const Flags& flags, StopSignals& signals) {
   const absl::Cleanup forget = [&health] { health.SetListeners(nullptr); };
   health.SetListeners(listeners.get());
   const std::string& address = listeners->ports().front().address;
-  if (!flags.port_file.empty()) {
-    RETURN_IF_ERROR(WritePortFile(flags.port_file, PortOf(address)));
-  }
+  RETURN_IF_ERROR(WritePortFile(flags.port_file, PortOf(address)));
   std::printf("atoll-coordinator serves on %s\n", address.c_str());
   for (const Listeners::Port& port : listeners->ports()) {
     if (port.name == "main") continue;

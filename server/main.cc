@@ -16,7 +16,6 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/failpoint/failpoint.h"
 #include "base/flags/flags.h"
 #include "base/flags/program_flags.h"
@@ -252,10 +251,7 @@ absl::Status Run(const Flags& flags, StopSignals& signals) {
   }
   const auto get_run =
       [&runs](const std::string& run_id) -> absl::StatusOr<v1::Run> {
-    v1::GetRunRequest request;
-    request.set_run_id(run_id);
-    ASSIGN_OR_RETURN(const v1::GetRunResponse response,
-                     runs->Call(&v1::RunService::Stub::GetRun, request));
+    ASSIGN_OR_RETURN(const v1::GetRunResponse response, runs->GetRun(run_id));
     return response.run();
   };
   ASSIGN_OR_RETURN(
@@ -265,10 +261,8 @@ absl::Status Run(const Flags& flags, StopSignals& signals) {
                               [&health] { return health.Get(absl::Now()); }}));
   LOG(INFO) << "serving at " << server->address() << ", incarnation "
             << server->incarnation();
-  if (!flags.port_file.empty()) {
-    RETURN_IF_ERROR(
-        WritePortFile(flags.port_file, absl::StrCat(server->port())));
-  }
+  RETURN_IF_ERROR(
+      WritePortFile(flags.port_file, absl::StrCat(server->port())));
   ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(server->address()));
   auto watch = std::make_unique<net::PortWatch>(net::PortWatch::Spec{
       .addresses = {address},

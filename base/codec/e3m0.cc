@@ -1,8 +1,5 @@
 #include "base/codec/e3m0.h"
 
-#include <cstddef>
-#include <cstdint>
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/codec/e3m0.cc"
 #include "hwy/foreach_target.h"

@@ -1,8 +1,5 @@
 #include "base/codec/f32.h"
 
-#include <cstddef>
-#include <cstdint>
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/codec/f32.cc"
 #include "hwy/foreach_target.h"

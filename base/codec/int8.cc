@@ -1,8 +1,5 @@
 #include "base/codec/int8.h"
 
-#include <cstddef>
-#include <cstdint>
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/codec/int8.cc"
 #include "hwy/foreach_target.h"

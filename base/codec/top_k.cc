@@ -1,10 +1,7 @@
 #include "base/codec/top_k.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <functional>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/codec/top_k.cc"

@@ -1,8 +1,5 @@
 #include "base/codec/two_bit.h"
 
-#include <cstddef>
-#include <cstdint>
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/codec/two_bit.cc"
 #include "hwy/foreach_target.h"

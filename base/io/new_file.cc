@@ -7,7 +7,6 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
-#include "base/io/posix_file_system.h"
 #include "base/io/unique_fd.h"
 #include "base/status/annotate.h"
 

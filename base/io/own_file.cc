@@ -80,6 +80,7 @@ absl::Status ReplaceOwnFile(FileSystem &file_system, const std::string &path,
 }
 
 absl::Status WritePortFile(const std::string &path, absl::string_view text) {
+  if (path.empty()) return absl::OkStatus();
   FileSystem &files = PosixFileSystem();
   ASSIGN_OR_RETURN(const std::string to, FollowTrustedLinks(path));
   const absl::StatusOr<std::string> before =

@@ -30,7 +30,7 @@ absl::Status ReplaceOwnFile(FileSystem &file_system, const std::string &path,
                             absl::Span<const absl::string_view> pieces);
 
 // ReplaceFile for the --port-file of a program: `text` is "PORT" or
-// "HOST:PORT".
+// "HOST:PORT". Nothing if `path` is empty.
 //
 // ALREADY_EXISTS: the file exists and is no port file. Others as ReplaceFile.
 absl::Status WritePortFile(const std::string &path, absl::string_view text);

@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/time/time.h"
 #include "base/metrics/metrics.h"
 #include "prometheus/collectable.h"
 #include "prometheus/histogram.h"

@@ -229,10 +229,8 @@ absl::StatusOr<std::unique_ptr<MetricsListener>> MetricsListener::Start(
   RETURN_IF_ERROR(listener->impl_->Start(address));
   listener->port_ = listener->impl_->port();
   listener->address_ = JoinHostPort(address.host, listener->port_);
-  if (!options.port_file.empty()) {
-    RETURN_IF_ERROR(
-        WritePortFile(options.port_file, absl::StrCat(listener->port_)));
-  }
+  RETURN_IF_ERROR(
+      WritePortFile(options.port_file, absl::StrCat(listener->port_)));
   LOG(INFO) << "metrics and health on " << listener->address_;
   return listener;
 }

@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/net/socket.h"
 #include "base/obs/log.h"
-#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 

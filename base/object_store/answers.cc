@@ -13,7 +13,6 @@
 #include "absl/strings/strip.h"
 #include "base/host_port/host_port.h"
 #include "base/object_store/bearer_client.h"
-#include "base/object_store/object_url.h"
 #include "base/object_store/xml.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"

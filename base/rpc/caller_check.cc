@@ -9,7 +9,6 @@
 #include "absl/time/clock.h"
 #include "base/codec/sha256.h"
 #include "base/obs/log.h"
-#include "base/rpc/certificates/x509.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "grpc/grpc_security_constants.h"

@@ -7,7 +7,6 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/host_port/host_port.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/x509.h"

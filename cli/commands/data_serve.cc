@@ -58,10 +58,7 @@ absl::Status Serve(Context& context, const ServeOptions& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<worker::DataServer> server,
                    worker::DataServer::Start(server_options));
   const HostPort& address = server->address();
-  if (!options.port_file.empty()) {
-    RETURN_IF_ERROR(
-        WritePortFile(options.port_file, absl::StrCat(address.port)));
-  }
+  RETURN_IF_ERROR(WritePortFile(options.port_file, absl::StrCat(address.port)));
   context.output().Message(
       absl::StrCat("serves ", FormatCount(server->files().file_count()),
                    " files of ", FormatBytes(server->files().size_bytes()),

@@ -13,7 +13,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "atoll/v1/run_service.grpc.pb.h"
-#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/layout/run_length.h"
 #include "base/object_store/object_url.h"
 #include "base/status/refusal.h"
@@ -103,7 +102,6 @@ class DevUp {
   absl::Status Finish();
   absl::Status WaitForInterrupt();
   absl::Status GetState();
-  absl::StatusOr<std::vector<v1::Round>> ListRounds();
   void ShowState(absl::Time now);
   int64_t InnerSteps();
   bool stopped() const { return interrupt_->first().stop_requested(); }
@@ -315,12 +313,10 @@ absl::Status DevUp::WriteEndpoints() {
 }
 
 absl::Status DevUp::GetState() {
-  v1::GetRunStateRequest request;
-  request.set_run_id(run_.run_id);
   const absl::Time deadline = absl::Now() + kCreateTimeout;
   for (;;) {
     absl::StatusOr<v1::GetRunStateResponse> state =
-        client_->Call(&v1::TrainingStateService::Stub::GetRunState, request);
+        client_->GetRunState(run_.run_id);
     if (state.ok()) {
       state_ = *std::move(state);
       return absl::OkStatus();
@@ -341,14 +337,12 @@ absl::Status DevUp::Tick() {
 
 absl::Status DevUp::Watch() {
   absl::Time next_query = absl::InfinitePast();
-  v1::GetRunStateRequest request;
-  request.set_run_id(run_.run_id);
   while (!HasEnded(state_.run().state())) {
     const absl::Time now = absl::Now();
     if (now >= next_query) {
       next_query = now + kQueryInterval;
       absl::StatusOr<v1::GetRunStateResponse> state =
-          client_->Call(&v1::TrainingStateService::Stub::GetRunState, request);
+          client_->GetRunState(run_.run_id);
       // After an error Tick restarts the coordinator or returns the error.
       if (state.ok()) state_ = *std::move(state);
       ShowState(now);
@@ -362,13 +356,10 @@ absl::Status DevUp::Watch() {
 // rounds.
 int64_t DevUp::InnerSteps() {
   int64_t steps = -1;
-  v1::ListIslandsRequest request;
-  request.set_run_id(run_.run_id);
-  request.set_page_size(500);
-  absl::StatusOr<v1::ListIslandsResponse> islands =
-      client_->Call(&v1::TrainingStateService::Stub::ListIslands, request);
+  const absl::StatusOr<std::vector<v1::Island>> islands =
+      client_->ListIslands(run_.run_id);
   if (islands.ok()) {
-    for (const v1::Island& island : islands->islands()) {
+    for (const v1::Island& island : *islands) {
       if (island.state() != v1::ISLAND_STATE_READY) continue;
       const int64_t at = island.progress().step();
       steps = steps < 0 ? at : std::min(steps, at);
@@ -430,24 +421,9 @@ absl::Status DevUp::AwaitIslands() {
   return GetState();
 }
 
-absl::StatusOr<std::vector<v1::Round>> DevUp::ListRounds() {
-  std::vector<v1::Round> rounds;
-  v1::ListRoundsRequest request;
-  request.set_run_id(run_.run_id);
-  request.set_page_size(500);
-  do {
-    ASSIGN_OR_RETURN(
-        v1::ListRoundsResponse response,
-        client_->Call(&v1::TrainingStateService::Stub::ListRounds, request));
-    rounds.insert(rounds.end(), response.rounds().begin(),
-                  response.rounds().end());
-    request.set_page_token(response.next_page_token());
-  } while (!request.page_token().empty());
-  return rounds;
-}
-
 absl::Status DevUp::Finish() {
-  ASSIGN_OR_RETURN(const std::vector<v1::Round> rounds, ListRounds());
+  ASSIGN_OR_RETURN(const std::vector<v1::Round> rounds,
+                   client_->ListRounds(run_.run_id, 0));
   // received_bytes is what live islands report; an earlier process of this
   // command may have seen more.
   absl::StatusOr<DevResult> before =

@@ -1,11 +1,11 @@
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/commands/commands.h"
@@ -30,42 +30,35 @@ absl::Status ListIslands(Context& context, const std::string& run_id) {
                ">MERGED", ">OTHER", "HEARD"});
   Fields notes;
   Json islands = Json::array();
-  v1::ListIslandsRequest request;
-  request.set_run_id(run_id);
-  do {
-    ASSIGN_OR_RETURN(
-        v1::ListIslandsResponse response,
-        client->Call(&v1::TrainingStateService::Stub::ListIslands, request));
-    for (const v1::Island& island : response.islands()) {
-      islands.push_back(ToJson(island));
-      const v1::ReportProgressRequest& progress = island.progress();
-      table.AddRow(
-          {absl::StrCat(island.slot()), island.island_id(),
-           DescribeWork(island), absl::StrCat(progress.step()),
-           island.steps_per_second() > 0
-               ? absl::StrFormat("%.3g", island.steps_per_second())
-               : "-",
-           progress.loss_step_count() > 0 ? FormatLoss(progress.loss()) : "-",
-           absl::StrCat(island.merged_count()),
-           absl::StrCat(island.unmerged_count()),
-           FormatHeard(island)});
-      if (island.phase() == v1::ISLAND_PHASE_DATA ||
-          island.phase() == v1::ISLAND_PHASE_PAUSED ||
-          island.phase() == v1::ISLAND_PHASE_NO_TRAINER) {
-        notes.AddText(island.island_id(), island.phase_reason());
-      }
-      if (island.has_sitting_out()) {
-        const v1::SittingOut& sitting = island.sitting_out();
-        notes.AddText(island.island_id(),
-                      DescribeSittingOut(sitting, sitting.until_commit_seq()));
-      }
-      if (island.has_leave()) {
-        notes.AddText(island.island_id(),
-                      absl::StrCat("left: ", DescribeLeave(island.leave())));
-      }
+  ASSIGN_OR_RETURN(const std::vector<v1::Island> all,
+                   client->ListIslands(run_id));
+  for (const v1::Island& island : all) {
+    islands.push_back(ToJson(island));
+    const v1::ReportProgressRequest& progress = island.progress();
+    table.AddRow(
+        {absl::StrCat(island.slot()), island.island_id(), DescribeWork(island),
+         absl::StrCat(progress.step()),
+         island.steps_per_second() > 0
+             ? absl::StrFormat("%.3g", island.steps_per_second())
+             : "-",
+         progress.loss_step_count() > 0 ? FormatLoss(progress.loss()) : "-",
+         absl::StrCat(island.merged_count()),
+         absl::StrCat(island.unmerged_count()), FormatHeard(island)});
+    if (island.phase() == v1::ISLAND_PHASE_DATA ||
+        island.phase() == v1::ISLAND_PHASE_PAUSED ||
+        island.phase() == v1::ISLAND_PHASE_NO_TRAINER) {
+      notes.AddText(island.island_id(), island.phase_reason());
     }
-    request.set_page_token(response.next_page_token());
-  } while (!request.page_token().empty());
+    if (island.has_sitting_out()) {
+      const v1::SittingOut& sitting = island.sitting_out();
+      notes.AddText(island.island_id(),
+                    DescribeSittingOut(sitting, sitting.until_commit_seq()));
+    }
+    if (island.has_leave()) {
+      notes.AddText(island.island_id(),
+                    absl::StrCat("left: ", DescribeLeave(island.leave())));
+    }
+  }
   if (table.empty()) context.output().Message("no islands");
   context.output().PrintList("islands", islands,
                              table.empty()

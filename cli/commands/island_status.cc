@@ -1,11 +1,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/layout/run_timing.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -23,18 +23,11 @@ struct Wanted {
 
 absl::StatusOr<v1::Island> FindIsland(coordinator::Client& client,
                                       const Wanted& wanted) {
-  v1::ListIslandsRequest request;
-  request.set_run_id(wanted.run_id);
-  request.set_page_size(500);
-  do {
-    ASSIGN_OR_RETURN(
-        v1::ListIslandsResponse response,
-        client.Call(&v1::TrainingStateService::Stub::ListIslands, request));
-    for (const v1::Island& island : response.islands()) {
-      if (island.island_id() == wanted.island_id) return island;
-    }
-    request.set_page_token(response.next_page_token());
-  } while (!request.page_token().empty());
+  ASSIGN_OR_RETURN(const std::vector<v1::Island> islands,
+                   client.ListIslands(wanted.run_id));
+  for (const v1::Island& island : islands) {
+    if (island.island_id() == wanted.island_id) return island;
+  }
   return absl::NotFoundError(
       absl::StrCat("run ", wanted.run_id, " has no island ", wanted.island_id,
                    "; atoll island list ", wanted.run_id, " lists them"));

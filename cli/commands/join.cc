@@ -11,7 +11,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/failpoint/failpoint.h"
 #include "base/flags/program_flags.h"
 #include "base/io/files.h"
@@ -141,30 +140,24 @@ absl::StatusOr<std::string> OnlyRun(const Context& context,
                                     std::stop_token stop) {
   ASSIGN_OR_RETURN(auto client,
                    context.MakeClient({.stop = stop, .address = address}));
-  v1::ListRunsRequest request;
-  request.set_page_size(500);
+  const absl::StatusOr<std::vector<v1::Run>> runs = client->ListRuns();
+  if (absl::IsPermissionDenied(runs.status())) {
+    return WithHint(runs.status(),
+                    "An island may not list runs. Give --run; the run's "
+                    "operator knows its id.");
+  }
+  RETURN_IF_ERROR(runs.status());
   std::string found;
-  do {
-    const absl::StatusOr<v1::ListRunsResponse> response =
-        client->Call(&v1::RunService::Stub::ListRuns, request);
-    if (absl::IsPermissionDenied(response.status())) {
-      return WithHint(response.status(),
-                      "An island may not list runs. Give --run; the run's "
-                      "operator knows its id.");
+  for (const v1::Run& run : *runs) {
+    if (HasEnded(run.state())) continue;
+    if (!found.empty()) {
+      return UsageError("there are several active runs",
+                        absl::StrCat("Choose one with --run; `atoll run list "
+                                     "--coordinator ",
+                                     address, "` lists them."));
     }
-    RETURN_IF_ERROR(response.status());
-    for (const v1::Run& run : response->runs()) {
-      if (HasEnded(run.state())) continue;
-      if (!found.empty()) {
-        return UsageError("there are several active runs",
-                          absl::StrCat("Choose one with --run; `atoll run list "
-                                       "--coordinator ",
-                                       address, "` lists them."));
-      }
-      found = run.run_id();
-    }
-    request.set_page_token(response->next_page_token());
-  } while (!request.page_token().empty());
+    found = run.run_id();
+  }
   if (found.empty()) {
     return WithReason(absl::NotFoundError(
                           absl::StrCat("there is no active run at ", address)),

@@ -14,7 +14,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
 #include "base/io/private_directory.h"
@@ -262,10 +261,7 @@ absl::Status CheckService(const coordinator::ClientOptions& coordinator,
                           const std::string& run_id, const RunLimits& limits,
                           const worker::LocalDataRights& rights) {
   ASSIGN_OR_RETURN(const auto client, coordinator::MakeClient(coordinator));
-  v1::GetRunRequest request;
-  request.set_run_id(run_id);
-  const absl::StatusOr<v1::GetRunResponse> run =
-      client->Call(&v1::RunService::Stub::GetRun, request);
+  const absl::StatusOr<v1::GetRunResponse> run = client->GetRun(run_id);
   if (!run.ok()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckRunSize(run->run().spec(), limits));
   return worker::FindDataPlace(run->run().spec().data(), rights).status();

@@ -9,7 +9,6 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "atoll/v1/run_service.grpc.pb.h"
-#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/layout/layout.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
@@ -17,7 +16,6 @@
 #include "cli/flags/compute_flags.h"
 #include "cli/flags/server_wait.h"
 #include "cli/interrupt.h"
-#include "cli/output/describe.h"
 #include "cli/output/error.h"
 #include "cli/output/progress.h"
 #include "cli/output/table.h"
@@ -69,24 +67,16 @@ absl::StatusOr<std::vector<v1::Round>> ListDecisions(
     const v1::Pin& pin) {
   std::vector<v1::Round> rounds;
   int64_t beyond = 0;  // Commits whose contributions were not kept.
-  v1::ListRoundsRequest request;
-  request.set_run_id(flags.run_id);
-  request.set_page_size(500);
-  request.set_after_commit_seq(pin.commit_seq() - 1);
-  do {
-    ASSIGN_OR_RETURN(
-        v1::ListRoundsResponse page,
-        client.Call(&v1::TrainingStateService::Stub::ListRounds, request));
-    for (v1::Round& round : *page.mutable_rounds()) {
-      if (flags.to > 0 && round.commit_seq() > flags.to) break;
-      if (pin.keep_end() > 0 && round.commit_seq() >= pin.keep_end()) {
-        ++beyond;
-      } else {
-        rounds.push_back(std::move(round));
-      }
+  ASSIGN_OR_RETURN(std::vector<v1::Round> later,
+                   client.ListRounds(flags.run_id, pin.commit_seq() - 1));
+  for (v1::Round& round : later) {
+    if (flags.to > 0 && round.commit_seq() > flags.to) break;
+    if (pin.keep_end() > 0 && round.commit_seq() >= pin.keep_end()) {
+      ++beyond;
+    } else {
+      rounds.push_back(std::move(round));
     }
-    request.set_page_token(page.next_page_token());
-  } while (!request.page_token().empty());
+  }
   if (beyond > 0) {
     const std::string text = absl::StrCat(
         "pin ", pin.pin_id(), " kept contributions up to commit ",

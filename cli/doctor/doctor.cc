@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/io/unique_fd.h"
 #include "base/mirror/open_mirror.h"
 #include "base/object_store/object_store.h"
@@ -68,10 +67,7 @@ RunGetter MakeRunGetter(const Proxy& proxy, std::stop_token stop) {
     options.timeout = kRunTimeout;
     options.stop = stop;
     ASSIGN_OR_RETURN(const auto client, coordinator::MakeClient(options));
-    v1::GetRunRequest request;
-    request.set_run_id(run_id);
-    ASSIGN_OR_RETURN(v1::GetRunResponse response,
-                     client->Call(&v1::RunService::Stub::GetRun, request));
+    ASSIGN_OR_RETURN(v1::GetRunResponse response, client->GetRun(run_id));
     return std::move(*response.mutable_run());
   };
 }
@@ -149,7 +145,6 @@ absl::Status CheckCluster(Context& context, const DoctorOptions& flags) {
   spec.coordinator_address = options.address;
   spec.security = context.MakeSecurity();
   spec.stop_fd = stop.get();
-  spec.stopped = [token = interrupt.first()] { return token.stop_requested(); };
   Checks checks = MakeChecks(context.output());
   OperatorDoctor(spec, checks).Run();
   if (!flags.mirror.empty()) {

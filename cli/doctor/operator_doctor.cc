@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/host_port/host_port.h"
 #include "base/net/http_proxy.h"
@@ -188,29 +187,18 @@ void OperatorDoctor::LookAtGate(const std::string& pin,
 absl::StatusOr<std::vector<v1::GetRunStateResponse>> OperatorDoctor::ListRuns(
     int64_t& unseen_count) const {
   std::vector<v1::GetRunStateResponse> states;
-  v1::ListRunsRequest request;
-  do {
-    ASSIGN_OR_RETURN(
-        const v1::ListRunsResponse page,
-        spec_.client->Call(&v1::RunService::Stub::ListRuns, request));
-    for (const v1::Run& run : page.runs()) {
-      const bool has_ended = run.state() == v1::RUN_STATE_COMPLETED ||
-                             run.state() == v1::RUN_STATE_CANCELLED;
-      if (has_ended) continue;
-      ++unseen_count;
-      if (states.size() == kRunsMax || SystemClock().Now() > deadline_) {
-        continue;
-      }
-      v1::GetRunStateRequest of_run;
-      of_run.set_run_id(run.run_id());
-      const auto state = spec_.client->Call(
-          &v1::TrainingStateService::Stub::GetRunState, of_run);
-      if (!state.ok()) continue;
-      states.push_back(*state);
-      --unseen_count;
-    }
-    request.set_page_token(page.next_page_token());
-  } while (!request.page_token().empty() && !spec_.stopped());
+  ASSIGN_OR_RETURN(const std::vector<v1::Run> runs, spec_.client->ListRuns());
+  for (const v1::Run& run : runs) {
+    const bool has_ended = run.state() == v1::RUN_STATE_COMPLETED ||
+                           run.state() == v1::RUN_STATE_CANCELLED;
+    if (has_ended) continue;
+    ++unseen_count;
+    if (states.size() == kRunsMax || SystemClock().Now() > deadline_) continue;
+    auto state = spec_.client->GetRunState(run.run_id());
+    if (!state.ok()) continue;
+    states.push_back(*std::move(state));
+    --unseen_count;
+  }
   return states;
 }
 

@@ -5,11 +5,9 @@
 
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "atoll/v1/training_state_service.pb.h"
 #include "base/rpc/certificates/tls.h"
@@ -26,8 +24,7 @@ class OperatorDoctor {
     std::string coordinator_address;        // host:port
     rpc::Security security;
     absl::Duration patience = absl::Seconds(15);  // For all waits together.
-    int stop_fd = -1;               // A waker that ends every wait.
-    std::function<bool()> stopped;  // True once stop_fd is set.
+    int stop_fd = -1;  // A waker that ends every wait.
   };
 
   OperatorDoctor(const Spec& spec, Checks& checks);

@@ -28,15 +28,16 @@ constexpr size_t kNamedMax = 3;
 // Faults and warnings, the worst first.
 class Findings {
  public:
-  void Add(CheckResult result, std::string text) {
-    (result == CheckResult::kFailed ? failed_ : warned_)
-        .push_back(std::move(text));
+  void Fail(std::string text) { failed_.push_back(std::move(text)); }
+  void Warn(std::string text) { warned_.push_back(std::move(text)); }
+  void Add(bool is_failure, std::string text) {
+    (is_failure ? failed_ : warned_).push_back(std::move(text));
   }
   // The check, or one that passed with `passed`.
   Check ToCheck(absl::string_view id, absl::string_view passed,
                 absl::string_view action) const {
     if (!failed_.empty()) return Failed(id, Name(failed_), action);
-    if (!warned_.empty()) return Warn(id, Name(warned_), action);
+    if (!warned_.empty()) return cli::Warn(id, Name(warned_), action);
     return Passed(id, passed);
   }
 
@@ -75,7 +76,7 @@ Check JudgePeers(const v1::GetClusterResponse& cluster) {
   bool other_cluster = false;
   for (const v1::RefusedPeer& peer : cluster.refused_peers()) {
     other_cluster |= peer.fault().code() == kOtherCluster;
-    findings.Add(CheckResult::kFailed, DescribeRefusal(peer));
+    findings.Fail(DescribeRefusal(peer));
   }
   return findings.ToCheck(
       "peers", "the coordinator refuses none",
@@ -123,13 +124,11 @@ Check JudgeReached(absl::string_view id,
   Findings findings;
   for (const ServiceFacts& service : services) {
     if (!service.reached.ok()) {
-      findings.Add(CheckResult::kFailed,
-                   absl::StrCat(service.name, " at ", service.address, ": ",
-                                service.reached.message()));
+      findings.Fail(absl::StrCat(service.name, " at ", service.address, ": ",
+                                 service.reached.message()));
     } else if (!service.alive) {
-      findings.Add(CheckResult::kFailed,
-                   absl::StrCat(service.name, " at ", service.address,
-                                " answers, but does not report"));
+      findings.Fail(absl::StrCat(service.name, " at ", service.address,
+                                 " answers, but does not report"));
     }
   }
   return findings.ToCheck(
@@ -146,9 +145,8 @@ Check JudgeIslandCa(const std::vector<ServiceFacts>& listeners, bool has_gate) {
     if (!listener.admits_islands.has_value()) continue;
     ++known;
     if (*listener.admits_islands) continue;
-    findings.Add(has_gate ? CheckResult::kFailed : CheckResult::kWarn,
-                 absl::StrCat(listener.name, " at ", listener.address,
-                              " admits no enrolled island"));
+    findings.Add(has_gate, absl::StrCat(listener.name, " at ", listener.address,
+                                        " admits no enrolled island"));
   }
   if (known == 0) return NotChecked("island_ca", "no service uses TLS");
   return findings.ToCheck(
@@ -169,13 +167,12 @@ Check JudgeCertificates(const std::vector<ServiceFacts>& services,
     const absl::Duration life =
         end - service.certificate_begin.value_or(absl::InfinitePast());
     if (end <= now) {
-      findings.Add(CheckResult::kFailed,
-                   absl::StrCat(service.name, "'s expired ",
-                                FormatSpan(now - end), " ago"));
+      findings.Fail(absl::StrCat(service.name, "'s expired ",
+                                 FormatSpan(now - end), " ago"));
     } else if (end - now < kWeek ||
                (life != absl::InfiniteDuration() && end - now < life / 3)) {
-      findings.Add(CheckResult::kWarn, absl::StrCat(service.name, "'s ends in ",
-                                                    FormatSpan(end - now)));
+      findings.Warn(
+          absl::StrCat(service.name, "'s ends in ", FormatSpan(end - now)));
     }
   }
   if (first_end == absl::InfiniteFuture()) {
@@ -195,11 +192,10 @@ Check JudgeClocks(const std::vector<ServiceFacts>& services) {
     ++known;
     const absl::Duration apart = absl::AbsDuration(*service.clock_ahead);
     if (apart <= kClockWarn) continue;
-    findings.Add(
-        apart > kClockFail ? CheckResult::kFailed : CheckResult::kWarn,
-        absl::StrCat(service.name, " is ", FormatSpan(apart),
-                     *service.clock_ahead < absl::ZeroDuration() ? " behind"
-                                                                 : " ahead"));
+    const bool is_behind = *service.clock_ahead < absl::ZeroDuration();
+    findings.Add(apart > kClockFail,
+                 absl::StrCat(service.name, " is ", FormatSpan(apart),
+                              is_behind ? " behind" : " ahead"));
   }
   if (known == 0) return NotChecked("clocks", "no service says its time");
   return findings.ToCheck(
@@ -214,8 +210,8 @@ Check JudgeVersions(const std::vector<ServiceFacts>& services,
     if (service.program_version.empty() || service.program_version == ours) {
       continue;
     }
-    findings.Add(CheckResult::kWarn,
-                 absl::StrCat(service.name, " has ", service.program_version));
+    findings.Warn(
+        absl::StrCat(service.name, " has ", service.program_version));
   }
   return findings.ToCheck("version", absl::StrCat("all have ", ours),
                           "Finish the upgrade: one version everywhere.");
@@ -226,8 +222,7 @@ Check JudgeDisks(const std::vector<ServiceFacts>& servers) {
   Findings findings;
   for (const ServiceFacts& server : servers) {
     if (!server.health.has_value() || server.health->disk_total_bytes() <= 0) {
-      findings.Add(CheckResult::kWarn,
-                   absl::StrCat(server.name, " does not say"));
+      findings.Warn(absl::StrCat(server.name, " does not say"));
       continue;
     }
     const v1::ServerHealth& health = *server.health;
@@ -235,15 +230,14 @@ Check JudgeDisks(const std::vector<ServiceFacts>& servers) {
                          static_cast<double>(health.disk_total_bytes());
     if (share < kFreeShareWarn) {
       findings.Add(
-          share < kFreeShareFail ? CheckResult::kFailed : CheckResult::kWarn,
+          share < kFreeShareFail,
           absl::StrFormat("%s has %s free, %.1f %%", server.name,
                           FormatBytes(health.disk_free_bytes()), 100 * share));
     }
     const absl::Duration sync = FromProto(health.sync_duration());
     if (sync > kSlowSync) {
-      findings.Add(CheckResult::kWarn,
-                   absl::StrFormat("%s takes %.3g ms to sync", server.name,
-                                   absl::ToDoubleMilliseconds(sync)));
+      findings.Warn(absl::StrFormat("%s takes %.3g ms to sync", server.name,
+                                    absl::ToDoubleMilliseconds(sync)));
     }
   }
   return findings.ToCheck(
@@ -257,44 +251,39 @@ Check JudgeRuns(const std::vector<v1::GetRunStateResponse>& runs,
                 int64_t unseen_count, absl::Time now) {
   Findings findings;
   if (unseen_count > 0) {
-    findings.Add(CheckResult::kWarn,
-                 absl::StrCat(unseen_count, " runs were not looked at"));
+    findings.Warn(absl::StrCat(unseen_count, " runs were not looked at"));
   }
   for (const v1::GetRunStateResponse& state : runs) {
     const v1::Run& run = state.run();
     if (HasEnded(run.state())) continue;
     const std::string name = absl::StrCat("run ", run.run_id());
     if (run.has_fault()) {
-      findings.Add(CheckResult::kFailed,
-                   absl::StrCat(name, ": ", run.fault().code(),
-                                run.fault().next_command().empty() ? "" : ": ",
-                                run.fault().next_command()));
+      findings.Fail(absl::StrCat(
+          name, ": ", run.fault().code(),
+          run.fault().next_command().empty() ? "" : ": ",
+          run.fault().next_command()));
     } else if (run.state() != v1::RUN_STATE_ACTIVE) {
-      findings.Add(CheckResult::kWarn,
-                   absl::StrCat(name, " is ", EnumName(run.state()),
-                                run.state_reason().empty() ? "" : ": ",
-                                run.state_reason()));
+      findings.Warn(absl::StrCat(name, " is ", EnumName(run.state()),
+                                 run.state_reason().empty() ? "" : ": ",
+                                 run.state_reason()));
     }
     const v1::RunMirror& mirror = state.mirror();
     if (!mirror.error().empty()) {
-      findings.Add(CheckResult::kWarn,
-                   absl::StrCat(name, ", mirror: ", mirror.error()));
+      findings.Warn(absl::StrCat(name, ", mirror: ", mirror.error()));
     } else if (mirror.has_wait_start_time() &&
                now - FromProto(mirror.wait_start_time()) > kMirrorWaitMax) {
-      findings.Add(
-          CheckResult::kWarn,
-          absl::StrCat(name, ", mirror: a checkpoint has waited for ",
-                       FormatSpan(now - FromProto(mirror.wait_start_time())),
-                       ", and the newest there lacks ", mirror.lag(),
-                       " commits"));
+      findings.Warn(absl::StrCat(
+          name, ", mirror: a checkpoint has waited for ",
+          FormatSpan(now - FromProto(mirror.wait_start_time())),
+          ", and the newest there lacks ", mirror.lag(), " commits"));
     }
     for (const v1::ServerState& server : state.servers()) {
       const std::string shard =
           absl::StrCat(name, ", server ", server.placement().server_id(), ": ");
       if (!server.fault().empty()) {
-        findings.Add(CheckResult::kFailed, shard + server.fault());
+        findings.Fail(shard + server.fault());
       } else if (!server.blocked_reason().empty()) {
-        findings.Add(CheckResult::kWarn, shard + server.blocked_reason());
+        findings.Warn(shard + server.blocked_reason());
       }
     }
   }

@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "atoll/v1/enrolment_service.grpc.pb.h"
-#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/codec/sha256.h"
 #include "base/flags/flags.h"
 #include "base/identity/join_string.h"
@@ -75,10 +74,8 @@ absl::StatusOr<v1::CreateTokenResponse> CreateWithGate(
 // True if islands will join a strict run. Best effort.
 bool IsStrict(const coordinator::Client& client, const CreateOptions& options) {
   if (options.role == "reader") return false;
-  v1::GetRunRequest request;
-  request.set_run_id(options.run_id);
   const absl::StatusOr<v1::GetRunResponse> run =
-      client.Call(&v1::RunService::Stub::GetRun, request);
+      client.GetRun(options.run_id);
   return run.ok() &&
          run->run().spec().schedule().timing() != v1::TIMING_ELASTIC;
 }

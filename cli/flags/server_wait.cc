@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/rpc/watch.h"
 
 namespace atl::cli {
@@ -78,8 +77,6 @@ void ServerWait::OnWaiting(const server::TransferWait& waiting) {
 
 void ServerWait::Follow(std::stop_token stop) {
   const auto client = client_.InBackground(stop, absl::InfiniteDuration());
-  v1::GetRunStateRequest request;
-  request.set_run_id(run_id_);
   int64_t placement_epoch = 0;
   {
     MutexLock lock(&mutex_);
@@ -99,7 +96,7 @@ void ServerWait::Follow(std::stop_token stop) {
     }
     if (stop.stop_requested()) return;
     const absl::StatusOr<v1::GetRunStateResponse> answer =
-        client->Call(&v1::TrainingStateService::Stub::GetRunState, request);
+        client->GetRunState(run_id_);
     if (answer.ok()) {
       server::ShardRoutes routes = RoutesOfState(*answer);
       routes.placement_epoch = placement_epoch;

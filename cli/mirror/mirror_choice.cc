@@ -12,14 +12,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/layout/weight_unit.h"
-#include "base/mirror/mirror_manifest.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/doctor/machine_facts.h"
 #include "cli/flags/data_cache_flags.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
-#include "cli/units/units.h"
 
 namespace atl::cli {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/rpc/wait_notice.h"
 #include "base/rpc/watch.h"
@@ -14,6 +15,10 @@
 
 namespace atl::coordinator {
 namespace {
+
+using States = v1::TrainingStateService::Stub;
+
+constexpr int kPageSize = 500;  // The most that the coordinator gives.
 
 // Waits for `duration`, or until `stop` is requested.
 void WaitFor(absl::Duration duration, const std::stop_token& stop) {
@@ -28,6 +33,30 @@ void WaitFor(absl::Duration duration, const std::stop_token& stop) {
                            [&] { return stop.stop_requested(); });
 }
 
+// The `items` of all pages of `method`.
+template <typename Method, typename Request, typename Response, typename Item>
+absl::StatusOr<std::vector<Item>> ListAll(
+    const Client& client, Method method, Request request,
+    const google::protobuf::RepeatedPtrField<Item>& (Response::*items)()
+        const) {
+  std::vector<Item> all;
+  request.set_page_size(kPageSize);
+  do {
+    ASSIGN_OR_RETURN(const Response page, client.Call(method, request));
+    const auto& more = (page.*items)();
+    all.insert(all.end(), more.begin(), more.end());
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return all;
+}
+
+template <typename Request>
+Request OfRun(const std::string& run_id) {
+  Request request;
+  request.set_run_id(run_id);
+  return request;
+}
+
 }  // namespace
 
 Client::Client(const ClientOptions& options,
@@ -37,6 +66,44 @@ Client::Client(const ClientOptions& options,
 void Client::WaitForConnection(absl::Duration timeout) {
   dialer_->channel()->WaitForConnected(
       absl::ToChronoTime(absl::Now() + timeout));
+}
+
+absl::StatusOr<v1::GetRunResponse> Client::GetRun(
+    const std::string& run_id) const {
+  return Call(&v1::RunService::Stub::GetRun,
+              OfRun<v1::GetRunRequest>(run_id));
+}
+
+absl::StatusOr<v1::GetRunStateResponse> Client::GetRunState(
+    const std::string& run_id) const {
+  return Call(&States::GetRunState, OfRun<v1::GetRunStateRequest>(run_id));
+}
+
+absl::StatusOr<std::vector<v1::Run>> Client::ListRuns() const {
+  return ListAll(*this, &v1::RunService::Stub::ListRuns, v1::ListRunsRequest(),
+                 &v1::ListRunsResponse::runs);
+}
+
+absl::StatusOr<std::vector<v1::Island>> Client::ListIslands(
+    const std::string& run_id) const {
+  return ListAll(*this, &States::ListIslands,
+                 OfRun<v1::ListIslandsRequest>(run_id),
+                 &v1::ListIslandsResponse::islands);
+}
+
+absl::StatusOr<std::vector<v1::Round>> Client::ListRounds(
+    const std::string& run_id, int64_t after_commit_seq) const {
+  auto request = OfRun<v1::ListRoundsRequest>(run_id);
+  request.set_after_commit_seq(after_commit_seq);
+  return ListAll(*this, &States::ListRounds, std::move(request),
+                 &v1::ListRoundsResponse::rounds);
+}
+
+absl::StatusOr<std::vector<v1::Checkpoint>> Client::ListCheckpoints(
+    const std::string& run_id) const {
+  return ListAll(*this, &States::ListCheckpoints,
+                 OfRun<v1::ListCheckpointsRequest>(run_id),
+                 &v1::ListCheckpointsResponse::checkpoints);
 }
 
 absl::Status Client::WatchRun(

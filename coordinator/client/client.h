@@ -13,12 +13,14 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "atoll/v1/run.pb.h"
+#include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/training_state_service.pb.h"
 #include "base/rpc/call.h"
 #include "base/rpc/channel.h"
@@ -58,7 +60,19 @@ class Client {
   // pauses between, never finish one.
   void WaitForConnection(absl::Duration timeout);
 
-  // Makes one call: client.Call(&v1::RunService::Stub::GetRun, request).
+  absl::StatusOr<v1::GetRunResponse> GetRun(const std::string& run_id) const;
+  absl::StatusOr<v1::GetRunStateResponse> GetRunState(
+      const std::string& run_id) const;
+  // Lists: all of their pages.
+  absl::StatusOr<std::vector<v1::Run>> ListRuns() const;
+  absl::StatusOr<std::vector<v1::Island>> ListIslands(
+      const std::string& run_id) const;
+  absl::StatusOr<std::vector<v1::Round>> ListRounds(
+      const std::string& run_id, int64_t after_commit_seq) const;
+  absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(
+      const std::string& run_id) const;
+
+  // Makes any call: client.Call(&v1::RunService::Stub::PauseRun, request).
   template <typename Stub, typename Request, typename Response>
   absl::StatusOr<Response> Call(
       grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "atoll/v1/island_service.grpc.pb.h"
 #include "atoll/v1/run_service.grpc.pb.h"
@@ -226,6 +227,19 @@ class StateServiceDouble : public v1::TrainingStateService::Service {
     }
     return revision == 9 ? grpc::Status::OK
                          : grpc::Status(grpc::StatusCode::UNAVAILABLE, "break");
+  }
+
+  // Three islands, on two pages.
+  grpc::Status ListIslands(grpc::ServerContext*,
+                           const v1::ListIslandsRequest* request,
+                           v1::ListIslandsResponse* response) override {
+    const bool is_first = request->page_token().empty();
+    for (int i = is_first ? 0 : 2; i < (is_first ? 2 : 3); ++i) {
+      response->add_islands()->set_island_id(
+          absl::StrCat(request->run_id(), "-", i));
+    }
+    if (is_first) response->set_next_page_token("after 1");
+    return grpc::Status::OK;
   }
 
   // The next `count` streams send nothing for 100 ms, then break.
@@ -524,6 +538,17 @@ TEST_F(ClientsTest, AsksForARun) {
   EXPECT_EQ(
       run_client_->Call(&v1::RunService::Stub::ListRuns, {}).status().code(),
       absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(ClientsTest, AListHasAllPages) {
+  const auto islands = run_client_->ListIslands("run-7");
+  ASSERT_TRUE(islands.ok()) << islands.status();
+  ASSERT_EQ(islands->size(), 3);
+  for (size_t i = 0; i < islands->size(); ++i) {
+    EXPECT_EQ((*islands)[i].island_id(), absl::StrCat("run-7-", i));
+  }
+  EXPECT_EQ(run_client_->ListCheckpoints("run-7").status().code(),
+            absl::StatusCode::kUnimplemented);
 }
 
 TEST_F(ClientsTest, AnErrorKeepsItsReason) {

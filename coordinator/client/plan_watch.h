@@ -9,7 +9,6 @@
 #include <stop_token>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/rpc/watch.h"

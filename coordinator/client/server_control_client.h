@@ -11,7 +11,6 @@
 #include <stop_token>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "atoll/v1/server_service.pb.h"

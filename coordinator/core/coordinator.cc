@@ -10,7 +10,6 @@
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "coordinator/core/outputs/history.h"
-#include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/rounds/norm_bound.h"
 #include "coordinator/core/spec/validate_spec.h"
 #include "google/protobuf/util/message_differencer.h"

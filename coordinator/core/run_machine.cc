@@ -19,7 +19,6 @@
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/data_lease.h"
 #include "coordinator/core/rounds/index_updates.h"
-#include "coordinator/core/rounds/recalls.h"
 #include "coordinator/core/rounds/slot_plans.h"
 #include "coordinator/core/slot_reuse.h"
 #include "coordinator/core/spec/island_requests.h"

@@ -201,11 +201,9 @@ class RunMachine {
   // NOT_DURABLE or NOT_REPORTED, unless all shards hold the cut, or the mirror
   // has it.
   absl::Status CheckHeld(const v1::Pin& pin) const;
-  // True if a shard has said that it cannot go back to the cut of the newest
-  // restore.
-  bool HasFailedRestore() const;
-  // True if a shard lacks what the newest restore needs: its directory is new.
-  bool HasLostRestore() const;
+  // True if a shard has this fault since the newest restore. DATA_LOSS: it cannot
+  // go back to the cut. SHARD_BEHIND: its directory is new.
+  bool HasRestoreFault(absl::string_view kind) const;
   // True if the run went back to this source, and nothing is committed since.
   // No source means another one if that cut is damaged. False if a shard has
   // lost its directory since.

@@ -8,9 +8,7 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
-#include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/recalls.h"
-#include "coordinator/core/spec/validate_spec.h"
 
 namespace atl::coordinator {
 namespace {

@@ -123,8 +123,9 @@ bool RunMachine::IsHeld(const v1::Pin& pin) const {
 const v1::Pin* RunMachine::FindDurableCheckpoint() const {
   const std::vector<const v1::Pin*> pins = ListSources();
   // The manifest of a cut does not tell that a block is damaged.
-  const int64_t damaged =
-      HasFailedRestore() ? state_.restores().back().cut_commit_seq() : -1;
+  const int64_t damaged = HasRestoreFault("DATA_LOSS")
+                              ? state_.restores().back().cut_commit_seq()
+                              : -1;
   const auto newest =
       std::find_if(pins.rbegin(), pins.rend(), [&](const v1::Pin* pin) {
         return pin->checkpoint() && !pin->suspect() &&
@@ -202,33 +203,23 @@ absl::StatusOr<v1::Pin> RunMachine::FindSource(const std::string& from) const {
   return RefuseSource(from, commit.value_or(-1));
 }
 
-bool RunMachine::HasFailedRestore() const {
+bool RunMachine::HasRestoreFault(absl::string_view kind) const {
   // The newest versions of all shards are those of the cut.
   return state_.just_restored() &&
          std::any_of(observed_.shards.begin(), observed_.shards.end(),
-                     [](const ObservedShard& shard) {
+                     [kind](const ObservedShard& shard) {
                        return shard.reported &&
-                              absl::StartsWith(shard.report.fault(),
-                                               "DATA_LOSS");
-                     });
-}
-
-bool RunMachine::HasLostRestore() const {
-  return state_.just_restored() &&
-         std::any_of(observed_.shards.begin(), observed_.shards.end(),
-                     [](const ObservedShard& shard) {
-                       return shard.reported &&
-                              absl::StartsWith(shard.report.fault(),
-                                               "SHARD_BEHIND");
+                              absl::StartsWith(shard.report.fault(), kind);
                      });
 }
 
 bool RunMachine::IsRestoredTo(const std::string& from) const {
-  if (!state_.just_restored() || HasLostRestore() || HasOtherMirrorOwner()) {
+  if (!state_.just_restored() || HasRestoreFault("SHARD_BEHIND") ||
+      HasOtherMirrorOwner()) {
     return false;
   }
   const v1::Restore& restore = state_.restores().back();
-  if (from.empty()) return !HasFailedRestore();
+  if (from.empty()) return !HasRestoreFault("DATA_LOSS");
   return from == restore.pin_id() ||
          from == absl::StrCat("commit:", restore.cut_commit_seq() - 1);
 }

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "atoll/v1/enrolment.pb.h"
 #include "atoll/v1/run_service.pb.h"

@@ -7,7 +7,6 @@
 // SIGTERM, SIGINT and SIGHUP (base/obs/signals.h) close its port, let open
 // requests end, for 3 s at most, and end it with 0.
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -181,9 +180,7 @@ absl::Status Serve(Flags flags, StopSignals& signals) {
          return client->Call(&Stub::AnnounceGate, request).status();
        },
        files.get(), advertised});
-  if (!flags.port_file.empty()) {
-    RETURN_IF_ERROR(WritePortFile(flags.port_file, absl::StrCat(address.port)));
-  }
+  RETURN_IF_ERROR(WritePortFile(flags.port_file, absl::StrCat(address.port)));
   std::printf("atoll-gate serves on %s\n",
               JoinHostPort(listen.host, address.port).c_str());
   std::fflush(stdout);

@@ -31,7 +31,6 @@ ShardState ReadShardState(const ObservedShard& shard,
 
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
-using Labels = std::vector<ClientMetric::Label>;
 
 constexpr absl::string_view kShardStates[] = {"serving", "blocked", "stopped",
                                               "away"};
@@ -45,124 +44,19 @@ double ToSeconds(absl::Time time) {
   return absl::ToDoubleSeconds(time - absl::UnixEpoch());
 }
 
-// The families of the present values, in the making.
-class Gauges {
- public:
-  void Add(const RunValues& values) {
-    const Labels run = {{"run", values.run_id}};
-    const auto add = [&](std::vector<Sample>& samples, double value) {
-      samples.push_back({run, value});
-    };
-    const auto add_state = [&](std::vector<Sample>& samples, std::string state,
-                               double value) {
-      samples.push_back({{run[0], {"state", std::move(state)}}, value});
-    };
-    add(commits_, static_cast<double>(values.commit_count));
-    add(tokens_, static_cast<double>(values.merged_token_count));
-    const std::pair<const char*, int64_t> ends[] = {
-        {"merged", values.totals.merged_token_count()},
-        {"unmerged", values.totals.unmerged_token_count()},
-        {"unpushed", values.totals.unpushed_token_count()}};
-    for (const auto& [end, count] : ends) {
-      ends_.push_back({{run[0], {"end", end}}, static_cast<double>(count)});
-    }
-    for (int i = 1; i < v1::IslandState_ARRAYSIZE; ++i) {
-      add_state(islands_,
-                ToLabel(v1::IslandState_Name(i), "ISLAND_STATE_"),
-                static_cast<double>(values.island_counts[i]));
-    }
-    add(min_quorum_, static_cast<double>(values.min_quorum));
-    if (values.shard_counts.has_value()) {
-      for (size_t i = 0; i < values.shard_counts->size(); ++i) {
-        add_state(shards_, std::string(kShardStates[i]),
-                  static_cast<double>((*values.shard_counts)[i]));
-      }
-    }
-    for (int i = 1; i < v1::RunState_ARRAYSIZE; ++i) {
-      add_state(states_, ToLabel(v1::RunState_Name(i), "RUN_STATE_"),
-                i == values.state ? 1 : 0);
-    }
-    add(wait_start_, values.wait_start == absl::InfiniteFuture()
-                         ? 0
-                         : ToSeconds(values.wait_start));
-    add(outside_band_, values.outside_band ? 1 : 0);
-    if (values.mirror_time.has_value()) {
-      add(mirror_time_, ToSeconds(*values.mirror_time));
-      add(mirror_wait_start_, values.mirror_wait_start.has_value()
-                                  ? ToSeconds(*values.mirror_wait_start)
-                                  : 0);
-    }
-    add(last_commit_, ToSeconds(values.last_commit));
-    add(tokens_per_second_, values.tokens_per_second);
-    add(refused_calls_, static_cast<double>(values.refused_call_count));
-    if (values.train_loss.has_value()) add(train_loss_, *values.train_loss);
-    if (values.validation_loss.has_value()) {
-      add(validation_loss_, *values.validation_loss);
-    }
-  }
+std::optional<double> ToSeconds(std::optional<absl::Time> time) {
+  if (!time.has_value()) return std::nullopt;
+  return ToSeconds(*time);
+}
 
-  std::vector<MetricFamily> Finish() && {
-    return {
-        MakeCounters("atoll_commits_total", "Committed rounds.",
-                     std::move(commits_)),
-        MakeCounters("atoll_merged_tokens_total",
-                     "Tokens in merged contributions.", std::move(tokens_)),
-        MakeCounters("atoll_island_tokens_total",
-                     "Tokens that the run's islands have read, by what became "
-                     "of them: in merged contributions, in others, or never "
-                     "pushed. Once for each fragment.",
-                     std::move(ends_)),
-        MakeGauges("atoll_islands", "Islands of a run by state.",
-                   std::move(islands_)),
-        MakeGauges("atoll_min_quorum",
-                   "Contributions that a round needs at least.",
-                   std::move(min_quorum_)),
-        MakeGauges("atoll_shards", "Shards of an unended run by state.",
-                   std::move(shards_)),
-        MakeGauges("atoll_run_state", "1 for the state that a run is in.",
-                   std::move(states_)),
-        MakeGauges("atoll_round_wait_start_timestamp_seconds",
-                   "Since when the longest waiting round has waited; 0: no "
-                   "round waits.",
-                   std::move(wait_start_)),
-        MakeGauges("atoll_run_outside_band",
-                   "1 while a commit or an evaluation is outside the run's "
-                   "band.",
-                   std::move(outside_band_)),
-        MakeGauges("atoll_run_mirror_timestamp_seconds",
-                   "When the newest checkpoint became whole in the mirror; "
-                   "before the first one, when the run was created.",
-                   std::move(mirror_time_)),
-        MakeGauges("atoll_run_mirror_wait_start_timestamp_seconds",
-                   "Since when a checkpoint waits to be whole in the mirror; 0: "
-                   "none waits.",
-                   std::move(mirror_wait_start_)),
-        MakeGauges("atoll_last_commit_timestamp_seconds",
-                   "When the newest round was committed; before the first one, "
-                   "when the run was created.",
-                   std::move(last_commit_)),
-        MakeGauges("atoll_run_train_loss",
-                   "Mean of the present islands' training losses, in nats per "
-                   "token.",
-                   std::move(train_loss_)),
-        MakeGauges("atoll_run_validation_loss",
-                   "Loss of the newest evaluation, in nats per token.",
-                   std::move(validation_loss_)),
-        MakeCounters("atoll_refused_island_calls_total",
-                     "Joins, leaves and reports that were refused because an "
-                     "island made too many.",
-                     std::move(refused_calls_)),
-        MakeGauges("atoll_run_tokens_per_second",
-                   "Sum of the present islands' speeds.",
-                   std::move(tokens_per_second_)),
-    };
-  }
+// A run's samples of a family.
+struct RunSamples {
+  const std::string& run_id;
+  std::vector<Sample>& samples;
 
- private:
-  std::vector<Sample> commits_, tokens_, ends_, islands_, min_quorum_, shards_,
-      states_, wait_start_, outside_band_, mirror_time_, mirror_wait_start_,
-      last_commit_, train_loss_, validation_loss_, tokens_per_second_,
-      refused_calls_;
+  void Add(const char* label, std::string name, double value) {
+    samples.push_back({{{"run", run_id}, {label, std::move(name)}}, value});
+  }
 };
 
 using OutcomeCounts = std::array<int64_t, v1::Outcome_ARRAYSIZE>;
@@ -348,8 +242,118 @@ void RunMetrics::Refresh() const {
 std::vector<MetricFamily> RunMetrics::Collect() const {
   Refresh();
   MutexLock lock(&mutex_);
-  Gauges gauges;
-  std::vector<Sample> contributions, above_norm_bound, failed_evaluations;
+  std::vector<MetricFamily> families;
+  const auto add = [&](auto make, const char* name, const char* help,
+                       auto add_samples) {
+    std::vector<Sample> samples;
+    for (const RunValues& run : values_) {
+      add_samples(run, RunSamples{run.run_id, samples});
+    }
+    families.push_back(make(name, help, std::move(samples)));
+  };
+  // A family with one sample of a run, unless `get` gives none.
+  const auto add_one = [&](auto make, const char* name, const char* help,
+                           auto get) {
+    add(make, name, help, [&](const RunValues& run, RunSamples to) {
+      const std::optional<double> value = std::invoke(get, run);
+      if (value.has_value()) {
+        to.samples.push_back({{{"run", run.run_id}}, *value});
+      }
+    });
+  };
+  const Counts none = {};
+  const auto counts_of = [&](const RunValues& run) -> const Counts& {
+    const auto counts = counts_.find(run.run_id);
+    return counts == counts_.end() ? none : counts->second;
+  };
+  add_one(MakeCounters, "atoll_commits_total", "Committed rounds.",
+          &RunValues::commit_count);
+  add_one(MakeCounters, "atoll_merged_tokens_total",
+          "Tokens in merged contributions.", &RunValues::merged_token_count);
+  add(MakeCounters, "atoll_island_tokens_total",
+      "Tokens that the run's islands have read, by what became of them: in "
+      "merged contributions, in others, or never pushed. Once for each "
+      "fragment.",
+      [](const RunValues& run, RunSamples to) {
+        to.Add("end", "merged", run.totals.merged_token_count());
+        to.Add("end", "unmerged", run.totals.unmerged_token_count());
+        to.Add("end", "unpushed", run.totals.unpushed_token_count());
+      });
+  add(MakeGauges, "atoll_islands", "Islands of a run by state.",
+      [](const RunValues& run, RunSamples to) {
+        for (int i = 1; i < v1::IslandState_ARRAYSIZE; ++i) {
+          to.Add("state", ToLabel(v1::IslandState_Name(i), "ISLAND_STATE_"),
+                 run.island_counts[i]);
+        }
+      });
+  add_one(MakeGauges, "atoll_min_quorum",
+          "Contributions that a round needs at least.", &RunValues::min_quorum);
+  add(MakeGauges, "atoll_shards", "Shards of an unended run by state.",
+      [](const RunValues& run, RunSamples to) {
+        if (!run.shard_counts.has_value()) return;
+        for (size_t i = 0; i < run.shard_counts->size(); ++i) {
+          to.Add("state", std::string(kShardStates[i]), (*run.shard_counts)[i]);
+        }
+      });
+  add(MakeGauges, "atoll_run_state", "1 for the state that a run is in.",
+      [](const RunValues& run, RunSamples to) {
+        for (int i = 1; i < v1::RunState_ARRAYSIZE; ++i) {
+          to.Add("state", ToLabel(v1::RunState_Name(i), "RUN_STATE_"),
+                 i == run.state ? 1 : 0);
+        }
+      });
+  add_one(MakeGauges, "atoll_round_wait_start_timestamp_seconds",
+          "Since when the longest waiting round has waited; 0: no round waits.",
+          [](const RunValues& run) {
+            return run.wait_start == absl::InfiniteFuture()
+                       ? 0
+                       : ToSeconds(run.wait_start);
+          });
+  add_one(MakeGauges, "atoll_run_outside_band",
+          "1 while a commit or an evaluation is outside the run's band.",
+          &RunValues::outside_band);
+  add_one(MakeGauges, "atoll_run_mirror_timestamp_seconds",
+          "When the newest checkpoint became whole in the mirror; before the "
+          "first one, when the run was created.",
+          [](const RunValues& run) { return ToSeconds(run.mirror_time); });
+  add_one(MakeGauges, "atoll_run_mirror_wait_start_timestamp_seconds",
+          "Since when a checkpoint waits to be whole in the mirror; 0: none "
+          "waits.",
+          [](const RunValues& run) -> std::optional<double> {
+            if (!run.mirror_time.has_value()) return std::nullopt;
+            return ToSeconds(run.mirror_wait_start).value_or(0);
+          });
+  add_one(MakeGauges, "atoll_last_commit_timestamp_seconds",
+          "When the newest round was committed; before the first one, when the "
+          "run was created.",
+          [](const RunValues& run) { return ToSeconds(run.last_commit); });
+  add_one(MakeGauges, "atoll_run_train_loss",
+          "Mean of the present islands' training losses, in nats per token.",
+          &RunValues::train_loss);
+  add_one(MakeGauges, "atoll_run_validation_loss",
+          "Loss of the newest evaluation, in nats per token.",
+          &RunValues::validation_loss);
+  add_one(MakeCounters, "atoll_refused_island_calls_total",
+          "Joins, leaves and reports that were refused because an island made "
+          "too many.",
+          &RunValues::refused_call_count);
+  add_one(MakeGauges, "atoll_run_tokens_per_second",
+          "Sum of the present islands' speeds.", &RunValues::tokens_per_second);
+  add(MakeCounters, "atoll_contributions_total",
+      "Contributions by how they ended, since the coordinator's start.",
+      [&](const RunValues& run, RunSamples to) {
+        for (int i = 1; i < v1::Outcome_ARRAYSIZE; ++i) {
+          to.Add("outcome", ToLabel(v1::Outcome_Name(i), "OUTCOME_"),
+                 counts_of(run).outcomes[i]);
+        }
+      });
+  add_one(MakeCounters, "atoll_contributions_above_norm_bound_total",
+          "Merged contributions of the operator's own islands with a norm "
+          "above the bound of enrolled islands, since the coordinator's start.",
+          [&](const auto& run) { return counts_of(run).above_norm_bound; });
+  add_one(MakeCounters, "atoll_failed_evaluations_total",
+          "Evaluations that failed, since the coordinator's start.",
+          [&](const auto& run) { return counts_of(run).failed_evaluations; });
   MetricFamily durations = {"atoll_round_duration_seconds",
                             "Phases of rounds: an island's by its own report, "
                             "merge from SEAL to COMMIT, total from OPEN to "
@@ -357,47 +361,12 @@ std::vector<MetricFamily> RunMetrics::Collect() const {
                             prometheus::MetricType::Histogram,
                             {}};
   for (const RunValues& run : values_) {
-    gauges.Add(run);
-    const auto counts = counts_.find(run.run_id);
-    for (int i = 1; i < v1::Outcome_ARRAYSIZE; ++i) {
-      contributions.push_back(
-          {{{"run", run.run_id},
-            {"outcome", ToLabel(v1::Outcome_Name(i), "OUTCOME_")}},
-           counts == counts_.end()
-               ? 0.0
-               : static_cast<double>(counts->second.outcomes[i])});
-    }
-    above_norm_bound.push_back(
-        {{{"run", run.run_id}},
-         counts == counts_.end()
-             ? 0.0
-             : static_cast<double>(counts->second.above_norm_bound)});
-    failed_evaluations.push_back(
-        {{{"run", run.run_id}},
-         counts == counts_.end()
-             ? 0.0
-             : static_cast<double>(counts->second.failed_evaluations)});
-    if (counts == counts_.end()) continue;
-    for (const auto& [phase, histogram] : counts->second.durations) {
+    for (const auto& [phase, histogram] : counts_of(run).durations) {
       ClientMetric metric = histogram->Collect();
       metric.label = {{"run", run.run_id}, {"phase", phase}};
       durations.metric.push_back(std::move(metric));
     }
   }
-  std::vector<MetricFamily> families = std::move(gauges).Finish();
-  families.push_back(MakeCounters("atoll_contributions_total",
-                                  "Contributions by how they ended, since the "
-                                  "coordinator's start.",
-                                  std::move(contributions)));
-  families.push_back(MakeCounters(
-      "atoll_contributions_above_norm_bound_total",
-      "Merged contributions of the operator's own islands with a norm above the "
-      "bound of enrolled islands, since the coordinator's start.",
-      std::move(above_norm_bound)));
-  families.push_back(MakeCounters(
-      "atoll_failed_evaluations_total",
-      "Evaluations that failed, since the coordinator's start.",
-      std::move(failed_evaluations)));
   families.push_back(std::move(durations));
   return families;
 }

@@ -1,14 +1,10 @@
 #include "coordinator/service/answer.h"
 
-#include <utility>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/rpc/call.h"
-#include "base/status/refusal.h"
-#include "base/status/status_macros.h"
 
 namespace atl::coordinator {
 

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "coordinator/service/shared_slice.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "grpcpp/support/byte_buffer.h"

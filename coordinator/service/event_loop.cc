@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -16,7 +13,6 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/outputs/run_events.h"
-#include "coordinator/metrics/run_metrics.h"
 #include "coordinator/service/replay_logs.h"
 
 namespace atl::coordinator {

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/rpc/certificates/public_key.h"
 #include "base/status/annotate.h"

@@ -1,16 +1,11 @@
 #include "coordinator/service/mirror_thread.h"
 
 #include <future>
-#include <memory>
 #include <optional>
-#include <set>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
 #include "base/mirror/cluster_object.h"
-#include "base/mirror/mirror_manifest.h"
 #include "base/mirror/mirror_names.h"
 #include "base/mirror/mirror_writer.h"
 #include "base/mirror/run_owner.h"

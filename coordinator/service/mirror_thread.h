@@ -10,9 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <thread>

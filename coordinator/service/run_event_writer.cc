@@ -1,8 +1,6 @@
 #include "coordinator/service/run_event_writer.h"
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 #include "base/rpc/status.h"
 #include "base/status/refusal.h"

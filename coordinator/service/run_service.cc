@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/storage/v1/mirror_manifest.pb.h"
 #include "base/mirror/mirror_manifest.h"
@@ -43,6 +44,16 @@ absl::StatusOr<storage::v1::MirrorManifest> ParseAdopted(
   }
   manifest->clear_parts();
   return manifest;
+}
+
+// OK if the caller's certificate is for all runs. `not_for`: what one for
+// certain runs does not.
+absl::Status CheckAllRuns(const grpc::CallbackServerContext& context,
+                          absl::string_view not_for) {
+  ASSIGN_OR_RETURN(const rpc::Caller caller, rpc::GetCaller(context));
+  if (caller.scope.any) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kPermissionDenied, "NOT_YOUR_RUN",
+                absl::StrCat("a certificate for certain runs ", not_for));
 }
 
 // Hands `event` to a run, audits it as `audit`, and answers with the run's new
@@ -109,14 +120,9 @@ class RunServiceImpl : public v1::RunService::WithRawCallbackMethod_GetRun<
   grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override {
-    const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
-    if (!caller.ok()) return AnswerError(context, caller.status());
-    if (!caller->scope.any) {
-      return AnswerError(
-          context, Refuse(absl::StatusCode::kPermissionDenied, "NOT_YOUR_RUN",
-                          "a certificate for certain runs lists no runs: name "
-                          "the run"));
-    }
+    const absl::Status caller =
+        CheckAllRuns(*context, "lists no runs: name the run");
+    if (!caller.ok()) return AnswerError(context, caller);
     return AnswerShared<v1::ListRunsRequest>(
         loop_, context, request, response,
         [](Coordinator& coordinator) {
@@ -196,14 +202,9 @@ class RunServiceImpl : public v1::RunService::WithRawCallbackMethod_GetRun<
   grpc::ServerUnaryReactor* AdoptRun(
       grpc::CallbackServerContext* context, const v1::AdoptRunRequest* request,
       v1::AdoptRunResponse* response) override {
-    const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
-    if (!caller.ok()) return AnswerError(context, caller.status());
-    if (!caller->scope.any) {
-      return AnswerError(
-          context, Refuse(absl::StatusCode::kPermissionDenied, "NOT_YOUR_RUN",
-                          "a certificate for certain runs adds no run: use one "
-                          "for all runs"));
-    }
+    const absl::Status caller =
+        CheckAllRuns(*context, "adds no run: use one for all runs");
+    if (!caller.ok()) return AnswerError(context, caller);
     absl::StatusOr<storage::v1::MirrorManifest> manifest =
         ParseAdopted(request->manifest());
     if (!manifest.ok()) return AnswerError(context, manifest.status());
@@ -233,14 +234,9 @@ class RunServiceImpl : public v1::RunService::WithRawCallbackMethod_GetRun<
       grpc::CallbackServerContext* context,
       const v1::ReplaceServerRequest* request,
       v1::ReplaceServerResponse* response) override {
-    const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
-    if (!caller.ok()) return AnswerError(context, caller.status());
-    if (!caller->scope.any) {
-      return AnswerError(
-          context, Refuse(absl::StatusCode::kPermissionDenied, "NOT_YOUR_RUN",
-                          "a certificate for certain runs replaces no server: "
-                          "use one for all runs"));
-    }
+    const absl::Status caller =
+        CheckAllRuns(*context, "replaces no server: use one for all runs");
+    if (!caller.ok()) return AnswerError(context, caller);
     return Answer<v1::ReplaceServerResponse>(
         loop_, context, request, response,
         [=, actor = GetActor(*context)](

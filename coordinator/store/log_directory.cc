@@ -1,7 +1,6 @@
 #include "coordinator/store/log_directory.h"
 
 #include <filesystem>
-#include <initializer_list>
 #include <optional>
 #include <system_error>
 

@@ -2,7 +2,7 @@
 
 The sources of a library `x` are x.cc and x.h, if they exist, unless `srcs` or
 `hdrs` are given. A cc_test is small by default. Every target gets Abseil; a test
-gets GoogleTest with its main, unless it names a `@gtest` label. room.bzl makes
+gets GoogleTest with its main, unless it names a `gtest` label. room.bzl makes
 most targets.
 
 Each target uses a precompiled header: `precompiled` names that of a library, if
@@ -26,7 +26,7 @@ def _begins_with(name, kwargs, flags = []):
     `flags` are those that the header is compiled with too.
     """
     out = dict(kwargs)
-    out["deps"] = kwargs.get("deps", []) + ["@absl"]
+    out["deps"] = kwargs.get("deps", []) + ["@debian//:absl"]
     copts = kwargs.get("copts", [])
     out["copts"] = flags + copts
     if not kwargs.get("srcs") or [f for f in copts if not _warns_only(f)]:
@@ -70,12 +70,12 @@ def cc_binary(**kwargs):
 def cc_test(**kwargs):
     out = _test(kwargs)
     out.setdefault("size", "small")
-    if not [d for d in kwargs.get("deps", []) if d.startswith("@gtest")]:
-        out["deps"] += ["@gtest//:gtest_main"]
+    if not [d for d in kwargs.get("deps", []) if d.startswith("@debian//:gtest")]:
+        out["deps"] += ["@debian//:gtest_main"]
     native.cc_test(**out)
 
 def cc_test_object(**kwargs):
     """A file of tests, for a cc_test of several."""
     out = _test(kwargs)
-    out["deps"] += ["@gtest"]
+    out["deps"] += ["@debian//:gtest"]
     native.cc_library(testonly = True, alwayslink = True, **out)

@@ -18,14 +18,13 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^">]+)[">]', re.M)
 
 # By the beginning of an included path. Abseil and GoogleTest come by themselves.
 _LIBRARIES = {
-    'CLI/': '@cli11', 'curl/': '@curl', 'expat.h': '@expat',
-    'google/protobuf/': '@protobuf',
-    'grpc/': '@grpc//:grpc++', 'grpcpp/': '@grpc//:grpc++', 'hwy/': '@highway',
-    'microhttpd.h': '@microhttpd', 'nlohmann/': '@nlohmann_json',
-    'oneapi/': '@onednn', 'openssl/ssl.h': '@openssl//:ssl',
-    'openssl/': '@openssl//:crypto', 'prometheus/': '@prometheus_cpp',
-    'rocksdb/': '@rocksdb', 'toml++/': '@tomlplusplus',
-    'xxhash.h': '@xxhash', 'zstd.h': '@zstd',
+    'CLI/': 'cli11', 'curl/': 'curl', 'expat.h': 'expat',
+    'google/protobuf/': 'protobuf', 'grpc/': 'grpc++', 'grpcpp/': 'grpc++',
+    'hwy/': 'highway', 'microhttpd.h': 'microhttpd',
+    'nlohmann/': 'nlohmann_json', 'oneapi/': 'onednn',
+    'openssl/ssl.h': 'ssl', 'openssl/': 'crypto',
+    'prometheus/': 'prometheus_cpp', 'rocksdb/': 'rocksdb',
+    'toml++/': 'tomlplusplus', 'xxhash.h': 'xxhash', 'zstd.h': 'zstd',
 }
 
 
@@ -164,7 +163,7 @@ def header_owners(folders):
 def library_of(included):
   for beginning, label in _LIBRARIES.items():
     if included.startswith(beginning):
-      return label
+      return '@debian//:' + label
   return None
 
 

@@ -97,7 +97,7 @@ def atoll_proto_library(name, srcs, deps = [], visibility = None, **kwargs):
         copts = ["-w"],
         includes = ["."],
         visibility = visibility,
-        deps = deps + ["@protobuf"],
+        deps = deps + ["@debian//:protobuf"],
         **kwargs
     )
 
@@ -133,6 +133,6 @@ def atoll_grpc_library(name, srcs, deps, visibility = None, **kwargs):
         copts = ["-w"],
         includes = ["."],
         visibility = visibility,
-        deps = deps + ["@grpc//:grpc++"],
+        deps = deps + ["@debian//:grpc++"],
         **kwargs
     )

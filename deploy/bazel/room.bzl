@@ -89,7 +89,7 @@ def cc_room(
                 srcs = [f for f in own if f.endswith(".cc")],
                 hdrs = [f for f in own if f.endswith(".h")],
                 deps = deps,
-                precompiled = "json" if "@nlohmann_json" in deps else "library",
+                precompiled = "json" if "@debian//:nlohmann_json" in deps else "library",
                 visibility = more.pop("visibility", visibility),
                 **more
             )
@@ -116,5 +116,5 @@ def cc_room(
             size = "medium",
             data = data,
             tags = tags,
-            deps = objects + ["@gtest//:gtest_main"],
+            deps = objects + ["@debian//:gtest_main"],
         )

@@ -1,6 +1,5 @@
 #include "server/core/plan_lease.h"
 
-#include <algorithm>
 #include <cstddef>
 
 namespace atl::server {

@@ -1,7 +1,6 @@
 #include "server/directory/identity_file.h"
 
 #include "absl/strings/str_cat.h"
-#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 
 namespace atl::server {

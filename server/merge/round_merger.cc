@@ -1,6 +1,5 @@
 #include "server/merge/round_merger.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "atoll/v1/plan.pb.h"
 #include "base/layout/digest.h"

@@ -13,7 +13,6 @@
 #include <functional>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "atoll/v1/plan.pb.h"
 #include "atoll/v1/run.pb.h"

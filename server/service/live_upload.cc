@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/codec/codec.h"
 #include "base/failpoint/test_point.h"
 #include "base/status/refusal.h"
 #include "server/live_merge/cell_pieces.h"

@@ -1,6 +1,5 @@
 #include "server/service/upload_stream.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -1,16 +1,12 @@
 #include "server/shard/shard.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
-#include "base/codec/block_grid.h"
 #include "base/failpoint/failpoint.h"
 #include "base/failpoint/test_point.h"
 #include "base/layout/digest.h"
 #include "base/layout/exchange.h"
 #include "base/obs/log.h"
 #include "base/obs/version.h"
-#include "base/status/annotate.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "server/core/checkpoint_keeper.h"

@@ -9,7 +9,6 @@
 #include "base/failpoint/test_point.h"
 #include "base/layout/digest.h"
 #include "base/obs/log.h"
-#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "server/shard/decided_status.h"
 

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/codec/block_grid.h"
 #include "base/codec/crc32c.h"
 #include "server/store/header_page.h"
 

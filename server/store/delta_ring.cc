@@ -1,6 +1,5 @@
 #include "server/store/delta_ring.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "absl/memory/memory.h"

@@ -1,22 +1,20 @@
 #!/usr/bin/python3
-"""Prints the table of rooms of DESIGN.md: folder, its sentence, files, lines.
+"""Writes the table of rooms of DESIGN.md: each folder, and its sentence.
 
-    tests/style/rooms_table.py > table.md
+    tests/style/rooms_table.py
 
-The sentence is the first one of the folder's BUILD. Files are those directly in
-the folder. Lines are of production C++, CUDA, protos, BUILD, .bzl and Markdown,
-written by hand. Folders of test doubles, and those below deploy/ and tests/, are
-left out: the DESIGN.md files of these two list theirs.
+The sentence is the first one of the folder's BUILD. Folders of test doubles, and
+those below deploy/ and tests/, are left out: the DESIGN.md files of these two
+list theirs.
 """
 
 import os
 import re
-import subprocess
 
-_COUNTED = re.compile(r'\.(h|cc|cu|inc|proto|bzl|md)$|(^|/)BUILD$')
-_TESTS = re.compile(r'^tests/|_test\.|/testing/|testdata|fuzz')
-_SKIPPED = re.compile(r'^(deploy|tests)/|/(testdata|testing|fuzz)$|^\.ci')
-_GENERATED = 'deploy/bazel/units.bzl'
+import tree
+
+_HEAD = '| folder | what belongs there |\n| --- | --- |\n'
+_SKIPPED = re.compile(r'^(deploy|tests)/|/(testdata|testing|fuzz)$|^\.ci|^$')
 # Folders without a BUILD.
 _SENTENCES = {
     'base': 'What every program stands on; its rooms are below.',
@@ -24,45 +22,35 @@ _SENTENCES = {
     'proto/atoll/storage/v1': 'The records of the coordinator\'s log.',
     'proto/atoll/v1': 'The wire: one file a service, and what they share.',
     'proto/google/rpc': 'Status and error details, as gRPC has them.',
+    'proto/grpc/health/v1': 'The health service, as gRPC has it.',
+    'proto/grpc/reflection/v1alpha': 'The reflection service, as gRPC has it.',
     'worker': 'An island; its rooms are below.',
     'worker/sdk/python/atoll': 'The modules of the package.',
 }
 
 
-def sentence(folder):
-  """The first sentence of the comment that begins the folder's BUILD."""
-  try:
-    with open(os.path.join(folder, 'BUILD'), encoding='utf-8') as file:
-      lines = file.read().split('\n')
-  except FileNotFoundError:
-    return _SENTENCES.get(folder, '')
-  words = []
-  for line in lines:
-    if not line.startswith('#'):
-      break
-    words.append(line.lstrip('# ').strip())
-  text = ' '.join(words)
+def sentence(build):
+  """The first sentence of the comment that begins a BUILD file."""
+  comment = re.match(r'(#.*\n)*', build).group()
+  text = ' '.join(line.lstrip('# ') for line in comment.splitlines())
   return re.split(r'(?<=\.)\s', text)[0].replace('|', '\\|')
 
 
+def make(files):
+  """The table for `files`, as tree.read_tree returns them."""
+  folders = sorted({os.path.dirname(path) for path in files})
+  return _HEAD + ''.join(
+      '| `%s/` | %s |\n' % (folder, _SENTENCES.get(folder) or
+                            sentence(files.get(folder + '/BUILD', '')))
+      for folder in folders if not _SKIPPED.search(folder))
+
+
 def main():
-  os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
-  paths = subprocess.check_output(['git', 'ls-files'], text=True).split()
-  rooms = {}
-  for path in paths:
-    folder = os.path.dirname(path)
-    if not folder or _SKIPPED.search(folder):
-      continue
-    files, lines = rooms.get(folder, (0, 0))
-    if (_COUNTED.search(path) and not _TESTS.search(path) and
-        path != _GENERATED):
-      with open(path, encoding='utf-8', errors='replace') as file:
-        lines += file.read().count('\n')
-    rooms[folder] = (files + 1, lines)
-  print('| folder | what belongs there | files | lines |')
-  print('| --- | --- | --- | --- |')
-  for folder, (files, lines) in sorted(rooms.items()):
-    print('| `%s/` | %s | %d | %d |' % (folder, sentence(folder), files, lines))
+  root = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..')
+  files = tree.read_tree(root)
+  text = files['DESIGN.md']
+  with open(os.path.join(root, 'DESIGN.md'), 'w', encoding='utf-8') as file:
+    file.write(text[:text.index('| folder | what')] + make(files))
 
 
 if __name__ == '__main__':

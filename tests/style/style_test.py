@@ -10,6 +10,7 @@ sys.path[:0] = [_HERE, os.path.join(_HERE, '../integration')]
 
 from harness import cases  # pylint: disable=wrong-import-position
 import phrases  # pylint: disable=wrong-import-position
+import rooms_table  # pylint: disable=wrong-import-position
 import rules  # pylint: disable=wrong-import-position
 import tree  # pylint: disable=wrong-import-position
 
@@ -38,6 +39,11 @@ class StyleTest(unittest.TestCase):
     for line in phrases.slack(files):
       print(line, file=sys.stderr)
     self.assertFalse(violations, '%d violations, above' % len(violations))
+
+  def test_the_design_lists_all_rooms(self):
+    files = tree.read_tree(workspace_root())
+    self.assertTrue(files['DESIGN.md'].endswith(rooms_table.make(files)),
+                    'run tests/style/rooms_table.py')
 
   def test_units_bzl_has_what_files_include(self):
     root = workspace_root()

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
-#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/io/posix_file_system.h"
 #include "base/layout/digest.h"
 #include "base/layout/external_model.h"
@@ -219,10 +218,8 @@ absl::StatusOr<std::unique_ptr<IslandTrainer>> MakeRemoteTrainer(
 // may lack. Its state stays as it is. OK without it: no trainer has come.
 absl::Status GiveFinal(TrainerHost& host, const RunIslandOptions& options,
                        coordinator::Client& client, const IslandLinks& links) {
-  v1::GetRunRequest request;
-  request.set_run_id(options.run_id);
   ASSIGN_OR_RETURN(const v1::GetRunResponse found,
-                   client.Call(&v1::RunService::Stub::GetRun, request));
+                   client.GetRun(options.run_id));
   const v1::Run& run = found.run();
   ASSIGN_OR_RETURN(const RunLayout layout,
                    RunLayout::Create(run.spec().layout()));
@@ -343,10 +340,8 @@ absl::StatusOr<IslandProgress> RunIsland(
   links.coordinator = client.get();
   links.file_system = &PosixFileSystem();
   links.get_run = [&]() -> absl::StatusOr<v1::Run> {
-    v1::GetRunRequest request;
-    request.set_run_id(options.run_id);
     absl::StatusOr<v1::GetRunResponse> response =
-        operator_client->Call(&v1::RunService::Stub::GetRun, request);
+        operator_client->GetRun(options.run_id);
     if (absl::IsUnavailable(response.status())) {
       operator_client->WaitForConnection(kConnectionWait);
     }

@@ -1,6 +1,5 @@
 #include "worker/checkpoint/checkpoint.h"
 
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>

@@ -1,6 +1,5 @@
 #include "worker/data/token_file.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 

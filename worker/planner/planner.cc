@@ -1,6 +1,5 @@
 #include "worker/planner/planner.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 

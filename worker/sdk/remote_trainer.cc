@@ -11,7 +11,6 @@
 #include "base/layout/trainer_metrics.h"
 #include "base/layout/weight_unit.h"
 #include "base/obs/log.h"
-#include "base/status/annotate.h"
 #include "base/status/not_finite.h"
 #include "base/status/status_macros.h"
 

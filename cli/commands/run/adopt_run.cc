@@ -11,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "atoll/v1/run_service.grpc.pb.h"
-#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/mirror/mirror_manifest.h"
 #include "base/mirror/run_owner.h"
 #include "base/status/refusal.h"
@@ -72,10 +71,8 @@ constexpr char kIslandsText[] =
 // The run of the cluster with this id; nullopt: it has none.
 absl::StatusOr<std::optional<v1::Run>> FindInCluster(
     coordinator::Client& client, const std::string& run_id) {
-  v1::GetRunStateRequest request;
-  request.set_run_id(run_id);
   const absl::StatusOr<v1::GetRunStateResponse> state =
-      client.Call(&v1::TrainingStateService::Stub::GetRunState, request);
+      client.GetRunState(run_id);
   if (HasReason(state.status(), "NO_SUCH_RUN")) return std::nullopt;
   RETURN_IF_ERROR(state.status());
   return state->run();

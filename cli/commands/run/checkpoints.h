@@ -1,11 +1,8 @@
-// The pinned cuts of a run. Errors of all: those of the call.
-//
-// Thread-safe.
+// Finds a pinned cut of a run.
 
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "atoll/v1/training_state_service.pb.h"
@@ -13,12 +10,8 @@
 
 namespace atl::cli {
 
-// All of them, page by page.
-absl::StatusOr<std::vector<v1::Checkpoint>> ListAllCheckpoints(
-    coordinator::Client& client, const std::string& run_id);
-
 // The one with `pin_id`. ExportCheckpoint would make a missing one.
-// NOT_FOUND: NO_SUCH_PIN, with the ids that there are.
+// NOT_FOUND: NO_SUCH_PIN, with the ids that there are. Others: the call's.
 absl::StatusOr<v1::Checkpoint> FindCheckpoint(coordinator::Client& client,
                                               const std::string& run_id,
                                               const std::string& pin_id);

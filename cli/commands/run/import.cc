@@ -1,13 +1,11 @@
 #include <memory>
 #include <string>
 
-#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/run/import_run.h"
 #include "cli/commands/run/run_commands.h"
 #include "cli/interrupt.h"
 #include "cli/output/describe.h"
-#include "cli/output/error.h"
 #include "cli/output/progress.h"
 #include "cli/output/table.h"
 #include "cli/units/units.h"
@@ -30,10 +28,8 @@ absl::Status Import(Context& context, const RunImportOptions& options) {
   Progress progress(context.progress_options, context.messages());
   ASSIGN_OR_RETURN(auto client,
                    context.MakeClient({interrupt.first(), &progress}));
-  v1::GetRunRequest request;
-  request.set_run_id(options.run_id);
   ASSIGN_OR_RETURN(const v1::GetRunResponse answer,
-                   client->Call(&v1::RunService::Stub::GetRun, request));
+                   client->GetRun(options.run_id));
   import_options.on_progress = [&](const std::string& line) {
     progress.Update(line, absl::Now());
   };

@@ -1,6 +1,5 @@
 #include "cli/commands/run/import_run.h"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -9,7 +8,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/io/files.h"
 #include "base/layout/layout.h"
 #include "base/rpc/wait_notice.h"
@@ -17,7 +15,6 @@
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "cli/flags/server_wait.h"
-#include "cli/output/describe.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
 #include "server/client/parameter_client.h"
@@ -86,11 +83,8 @@ class RunFollower {
  private:
   void Follow(std::stop_token stop) {
     const auto client = client_.InBackground(stop, absl::InfiniteDuration());
-    v1::GetRunStateRequest request;
-    request.set_run_id(run_id_);
     while (!stop.stop_requested()) {
-      const auto answer =
-          client->Call(&v1::TrainingStateService::Stub::GetRunState, request);
+      const auto answer = client->GetRunState(run_id_);
       if (stop.stop_requested()) return;
       TakeIn(answer);
       MutexLock lock(&mutex_);

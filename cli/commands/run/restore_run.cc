@@ -11,12 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "atoll/v1/run_service.grpc.pb.h"
-#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/layout/weight_unit.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
-#include "cli/commands/run/checkpoints.h"
 #include "cli/output/describe.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
@@ -30,13 +28,6 @@ constexpr absl::Duration kTick = absl::Milliseconds(200);
 absl::StatusOr<v1::RestoreRunResponse> Restore(
     coordinator::Client& client, const v1::RestoreRunRequest& request) {
   return client.Call(&v1::RunService::Stub::RestoreRun, request);
-}
-
-absl::StatusOr<v1::GetRunStateResponse> GetState(coordinator::Client& client,
-                                                 const std::string& run_id) {
-  v1::GetRunStateRequest request;
-  request.set_run_id(run_id);
-  return client.Call(&v1::TrainingStateService::Stub::GetRunState, request);
 }
 
 // True if the newest restore went to this cut, and no commit followed it.
@@ -68,7 +59,7 @@ absl::StatusOr<v1::Checkpoint> FindCut(coordinator::Client& client,
                                        const std::string& run_id,
                                        const v1::Pin& pin) {
   ASSIGN_OR_RETURN(std::vector<v1::Checkpoint> kept,
-                   ListAllCheckpoints(client, run_id));
+                   client.ListCheckpoints(run_id));
   for (v1::Checkpoint& checkpoint : kept) {
     if (checkpoint.pin().pin_id() == pin.pin_id()) return std::move(checkpoint);
   }
@@ -171,7 +162,7 @@ absl::StatusOr<v1::GetRunStateResponse> WaitForShards(
   std::string waiting;
   while (!stop.stop_requested()) {
     const absl::StatusOr<v1::GetRunStateResponse> state =
-        GetState(client, run.run_id());
+        client.GetRunState(run.run_id());
     waiting.clear();
     if (!state.ok()) {
       if (!IsAway(state.status())) return state.status();
@@ -220,7 +211,7 @@ absl::StatusOr<RestoredRun> RestoreRun(Context& context,
   ASSIGN_OR_RETURN(const absl::Duration patience,
                    ParsePatience(options.patience));
   ASSIGN_OR_RETURN(const v1::GetRunStateResponse before,
-                   GetState(client, options.run_id));
+                   client.GetRunState(options.run_id));
   v1::RestoreRunRequest request;
   request.set_run_id(options.run_id);
   request.set_run_uid(before.run().run_uid());

@@ -9,11 +9,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/layout/weight_unit.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
-#include "cli/commands/run/checkpoints.h"
 #include "cli/commands/run/run_commands.h"
 #include "cli/output/describe.h"
 #include "cli/output/table.h"
@@ -104,20 +102,12 @@ using Work = std::map<std::string, int64_t>;
 
 absl::StatusOr<Work> CountWork(coordinator::Client& client,
                                const std::string& run_id) {
+  ASSIGN_OR_RETURN(const std::vector<v1::Island> islands,
+                   client.ListIslands(run_id));
   Work work;
-  v1::ListIslandsRequest request;
-  request.set_run_id(run_id);
-  request.set_page_size(500);
-  do {
-    ASSIGN_OR_RETURN(
-        v1::ListIslandsResponse response,
-        client.Call(&v1::TrainingStateService::Stub::ListIslands, request));
-    for (const v1::Island& island : response.islands()) {
-      if (island.state() != v1::ISLAND_STATE_READY) continue;
-      ++work[DescribeWork(island)];
-    }
-    request.set_page_token(response.next_page_token());
-  } while (!request.page_token().empty());
+  for (const v1::Island& island : islands) {
+    if (island.state() == v1::ISLAND_STATE_READY) ++work[DescribeWork(island)];
+  }
   return work;
 }
 
@@ -251,13 +241,10 @@ std::string DescribeState(const v1::GetRunStateResponse& state,
 
 absl::Status ShowRun(Context& context, const std::string& run_id) {
   ASSIGN_OR_RETURN(auto client, context.MakeClient());
-  v1::GetRunStateRequest request;
-  request.set_run_id(run_id);
-  ASSIGN_OR_RETURN(
-      const v1::GetRunStateResponse state,
-      client->Call(&v1::TrainingStateService::Stub::GetRunState, request));
+  ASSIGN_OR_RETURN(const v1::GetRunStateResponse state,
+                   client->GetRunState(run_id));
   ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> checkpoints,
-                   ListAllCheckpoints(*client, run_id));
+                   client->ListCheckpoints(run_id));
   ASSIGN_OR_RETURN(const Work work, CountWork(*client, run_id));
   Json json = ToJson(state);
   json["work"] = work;

@@ -7,10 +7,10 @@
 #include <stop_token>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/flags/flags.h"
 #include "base/io/posix_file_system.h"
@@ -60,34 +60,22 @@ class Printer {
 // run's current state. Moves `place` to that state.
 absl::Status ListInstead(const std::string& run_id, coordinator::Client& client,
                          Printer& printer, Place& place) {
-  v1::GetRunStateRequest state_request;
-  state_request.set_run_id(run_id);
-  ASSIGN_OR_RETURN(
-      const v1::GetRunStateResponse state,
-      client.Call(&v1::TrainingStateService::Stub::GetRunState, state_request));
+  ASSIGN_OR_RETURN(const v1::GetRunStateResponse state,
+                   client.GetRunState(run_id));
   const int64_t revision = state.run().revision();
   printer.Message(absl::StrCat("events after revision ", place.revision,
                                " are compacted: lists the rounds since, then "
                                "resumes after revision ",
                                revision));
-  v1::ListRoundsRequest request;
-  request.set_run_id(run_id);
-  request.set_after_commit_seq(place.commit_seq);
-  bool more = place.commit_seq < state.commit_seq();
-  while (more) {
-    ASSIGN_OR_RETURN(
-        v1::ListRoundsResponse response,
-        client.Call(&v1::TrainingStateService::Stub::ListRounds, request));
-    for (v1::Round& round : *response.mutable_rounds()) {
-      // Later ones come as events.
-      if (round.commit_seq() > state.commit_seq()) break;
-      v1::RunEvent event;
-      *event.mutable_time() = round.commit_time();
-      *event.mutable_round_committed() = std::move(round);
-      printer.Print(event);
-    }
-    request.set_page_token(response.next_page_token());
-    more = !request.page_token().empty();
+  ASSIGN_OR_RETURN(std::vector<v1::Round> rounds,
+                   client.ListRounds(run_id, place.commit_seq));
+  for (v1::Round& round : rounds) {
+    // Later ones come as events.
+    if (round.commit_seq() > state.commit_seq()) break;
+    v1::RunEvent event;
+    *event.mutable_time() = round.commit_time();
+    *event.mutable_round_committed() = std::move(round);
+    printer.Print(event);
   }
   v1::RunEvent event;
   event.set_revision(revision);
@@ -154,19 +142,12 @@ absl::Status AddKeptRounds(const WatchOptions& options,
     }
     return absl::OkStatus();
   };
-  v1::ListRoundsRequest request;
-  request.set_run_id(options.run_id);
-  request.set_page_size(500);
-  do {
-    ASSIGN_OR_RETURN(
-        const v1::ListRoundsResponse response,
-        client.Call(&v1::TrainingStateService::Stub::ListRounds, request));
-    for (const v1::Round& round : response.rounds()) {
-      RETURN_IF_ERROR(add_restores(round.commit_seq()));
-      RETURN_IF_ERROR(CurveError(curves.Add(round)));
-    }
-    request.set_page_token(response.next_page_token());
-  } while (!request.page_token().empty());
+  ASSIGN_OR_RETURN(const std::vector<v1::Round> rounds,
+                   client.ListRounds(options.run_id, 0));
+  for (const v1::Round& round : rounds) {
+    RETURN_IF_ERROR(add_restores(round.commit_seq()));
+    RETURN_IF_ERROR(CurveError(curves.Add(round)));
+  }
   return add_restores(std::numeric_limits<int64_t>::max());
 }
 
@@ -193,13 +174,10 @@ absl::Status AwaitLastEvaluation(const WatchOptions& options,
       (options.tensorboard.empty() && options.csv.empty())) {
     return absl::OkStatus();
   }
-  v1::GetRunStateRequest request;
-  request.set_run_id(options.run_id);
   const absl::Time begin = absl::Now();
   while (!stop.stop_requested()) {
-    ASSIGN_OR_RETURN(
-        const v1::GetRunStateResponse state,
-        client.Call(&v1::TrainingStateService::Stub::GetRunState, request));
+    ASSIGN_OR_RETURN(const v1::GetRunStateResponse state,
+                     client.GetRunState(options.run_id));
     const absl::Time deadline =
         std::min(begin, FromProto(state.run().end_time())) + kEvaluationTimeout;
     int64_t version = 0;
@@ -222,10 +200,8 @@ absl::Status PrintEvents(Context& context, const WatchOptions& options,
                          std::stop_token stop) {
   ASSIGN_OR_RETURN(auto client, context.MakeClient({.stop = stop}));
   // The spec does not change during the watch.
-  v1::GetRunRequest run_request;
-  run_request.set_run_id(options.run_id);
   ASSIGN_OR_RETURN(const v1::GetRunResponse run,
-                   client->Call(&v1::RunService::Stub::GetRun, run_request));
+                   client->GetRun(options.run_id));
   ASSIGN_OR_RETURN(const auto curves, OpenCurves(options, run.run()));
   Printer printer(run.run().spec().schedule(), context.output());
   Place place = {options.after_revision, 0};

@@ -5,13 +5,11 @@
 #include <map>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/layout/run_timing.h"
-#include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/measured_speeds.h"
 #include "coordinator/core/rounds/open_round.h"
 #include "coordinator/core/rounds/rounds.h"

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/layout/run_timing.h"
 #include "base/time/proto_time.h"
-#include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/sit_out.h"
 
 namespace atl::coordinator {

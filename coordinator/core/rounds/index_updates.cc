@@ -4,14 +4,11 @@
 #include <bit>
 #include <cstddef>
 #include <memory>
-#include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "base/layout/run_length.h"
-#include "base/layout/run_timing.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/measured_speeds.h"
 
@@ -105,16 +102,6 @@ void CompareRounds(const Rounds& before, const Rounds& after,
     if (i < before.size()) change(before[i].fragment());
     if (i < after.size()) change(after[i].fragment());
   }
-}
-
-ShardPart& PartOf(int32_t shard, KnownContribution& known) {
-  const auto at = std::lower_bound(
-      known.parts.begin(), known.parts.end(), shard,
-      [](const ShardPart& part, int32_t s) { return part.shard < s; });
-  if (at != known.parts.end() && at->shard == shard) return *at;
-  ShardPart part;
-  part.shard = shard;
-  return *known.parts.insert(at, std::move(part));
 }
 
 // The same header as of another shard, or a copy.
@@ -241,7 +228,7 @@ void TakeContribution(const RunState& state, int32_t number,
   }
   if (!is_named && known->Find(number) == nullptr) return note(false);
   ShardPart made = MakePart(number, stored, refused, *known);
-  ShardPart& part = PartOf(number, *known);
+  ShardPart& part = known->Part(number);
   was_named |= part.is_named();
   was_refused |= part.refused != nullptr;
   const bool is_same = IsSame(part, made);
@@ -314,6 +301,22 @@ ReportDifference TakeContributions(const RunState& state, int32_t number,
   return difference;
 }
 
+// Shards must have what is sealed, unless they have merged it.
+void NoteSealed(const FragmentState& fragment, const RunState& state,
+                Observations& observed) {
+  for (const storage::v1::SealedInfo& sealed : fragment.sealed.infos()) {
+    NoteChanged(state, ToPlace(sealed.info().key()), observed);
+  }
+}
+
+void SetSealedDue(const RunState& state, Observations& observed) {
+  for (const FragmentState& fragment : state.fragments()) {
+    if (fragment.phase == RoundPhase::kSealed) {
+      observed.SetDue(fragment.newest.fragment());
+    }
+  }
+}
+
 // Judges all contributions to `fragment` again, unless a SEAL is the change, and
 // lets UpdateRecalls decide on them.
 void ChangeFragment(const RunState& state, int32_t fragment,
@@ -328,11 +331,7 @@ void ChangeFragment(const RunState& state, int32_t fragment,
     NoteChanged(state, {fragment, slot, seq}, observed);
     if (!is_seal) JudgeAgain(state, {fragment, slot, seq}, observed);
   }
-  // Shards must have what is sealed.
-  for (const storage::v1::SealedInfo& sealed :
-       state.fragments()[fragment].sealed.infos()) {
-    NoteChanged(state, ToPlace(sealed.info().key()), observed);
-  }
+  NoteSealed(state.fragments()[fragment], state, observed);
 }
 
 void ChangeAll(const RunState& state, Observations& observed) {
@@ -479,20 +478,12 @@ ReportDifference TakeReport(const RunState& state, int32_t number,
   CompareRounds(before.prepared(), newest.prepared(), [&](int32_t fragment) {
     if (fragment < 0 || fragment >= state.fragments().size()) return;
     observed.SetDue(fragment);
-    // A shard that has merged the round needs no contribution.
-    for (const storage::v1::SealedInfo& sealed :
-         state.fragments()[fragment].sealed.infos()) {
-      NoteChanged(state, ToPlace(sealed.info().key()), observed);
-    }
+    NoteSealed(state.fragments()[fragment], state, observed);
   });
   CompareRounds(before.statistics(), newest.statistics(),
                 [&](int32_t fragment) { observed.SetDue(fragment); });
   if (before.persisted_commit_seq() != newest.persisted_commit_seq()) {
-    for (const FragmentState& fragment : state.fragments()) {
-      if (fragment.phase == RoundPhase::kSealed) {
-        observed.SetDue(fragment.newest.fragment());
-      }
-    }
+    SetSealedDue(state, observed);
   }
   const ReportDifference difference =
       TakeContributions(state, number, is_whole, contributions, observed);
@@ -558,12 +549,7 @@ void TakeRecord(const RunState& state, const storage::v1::Record& record,
       // Where fragments end together, each one's end depends on all.
       if (HasTokenBudget(state.spec().schedule())) observed.SetAllDue();
       // The slowest shard has one commit more to persist.
-      for (const FragmentState& fragment : state.fragments()) {
-        if (fragment.phase == RoundPhase::kSealed) {
-          observed.SetDue(fragment.newest.fragment());
-        }
-      }
-      return;
+      return SetSealedDue(state, observed);
     }
     case Record::kRoundAborted:
       TakeOutcomes(state, record.round_aborted().outcomes(), observed);

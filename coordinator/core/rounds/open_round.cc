@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/run_length.h"
-#include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/measured_speeds.h"
 #include "coordinator/core/rounds/quorum.h"
 #include "coordinator/core/rounds/run_end.h"

@@ -60,17 +60,7 @@ std::set<int32_t> FindLosses(const RunState& state,
           std::make_shared<const v1::ContributionInfo>(sealed->info());
     }
     // Every shard of the fragment has a part from here on.
-    std::vector<ShardPart>& parts = known->second.parts;
-    for (const int32_t shard : all.holders) {
-      if (known->second.Find(shard) != nullptr) continue;
-      ShardPart part;
-      part.shard = shard;
-      parts.insert(std::upper_bound(parts.begin(), parts.end(), part,
-                                    [](const ShardPart& a, const ShardPart& b) {
-                                      return a.shard < b.shard;
-                                    }),
-                   std::move(part));
-    }
+    for (const int32_t shard : all.holders) known->second.Part(shard);
   }
   bool has_changed = false;
   for (ShardPart& part : known->second.parts) {

@@ -1,6 +1,5 @@
 #include "coordinator/core/rounds/verdicts.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>

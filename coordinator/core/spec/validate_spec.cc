@@ -7,7 +7,6 @@
 #include "base/features/features.h"
 #include "base/layout/digest.h"
 #include "base/layout/external_model.h"
-#include "base/layout/fragment_schedule.h"
 #include "base/layout/layout.h"
 #include "base/layout/run_length.h"
 #include "base/layout/run_timing.h"

@@ -88,6 +88,14 @@ struct KnownContribution {
         [](const ShardPart& part, int32_t s) { return part.shard < s; });
     return at == parts.end() || at->shard != shard ? nullptr : &*at;
   }
+  // The shard's part; makes an empty one.
+  ShardPart& Part(int32_t shard) {
+    const auto at = std::lower_bound(
+        parts.begin(), parts.end(), shard,
+        [](const ShardPart& part, int32_t s) { return part.shard < s; });
+    if (at != parts.end() && at->shard == shard) return *at;
+    return *parts.insert(at, ShardPart{.shard = shard});
+  }
 };
 
 struct FragmentContributions {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/time/time.h"
 #include "base/time/proto_time.h"
 
 namespace atl::coordinator {

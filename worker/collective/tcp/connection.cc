@@ -16,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/codec/sha256.h"
 #include "base/net/socket.h"
-#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 
 namespace atl::collective {

@@ -1,6 +1,5 @@
 #include "worker/data/fetch/fetched_files.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/algorithm/container.h"

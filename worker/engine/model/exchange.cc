@@ -1,11 +1,5 @@
 #include "worker/engine/model/exchange.h"
 
-#include <cstdint>
-
-#include "worker/collective/call.h"
-#include "worker/collective/collective.h"
-#include "worker/engine/model/workspace.h"
-
 namespace atl::engine {
 
 using collective::Call;

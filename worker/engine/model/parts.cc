@@ -1,15 +1,8 @@
 #include "worker/engine/model/parts.h"
 
-#include <cstdint>
-#include <initializer_list>
-#include <string>
-
 #include "base/status/check.h"
 #include "worker/collective/call.h"
 #include "worker/engine/model/exchange.h"
-#include "worker/engine/model/parameter_layout.h"
-#include "worker/engine/model/workspace.h"
-#include "worker/engine/tensor/arena.h"
 
 namespace atl::engine {
 

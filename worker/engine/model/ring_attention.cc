@@ -1,14 +1,11 @@
 #include "worker/engine/model/ring_attention.h"
 
-#include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "worker/collective/call.h"
 #include "worker/collective/collective.h"
 #include "worker/engine/model/unit_slice.h"
-#include "worker/engine/model/workspace.h"
-#include "worker/engine/ops/ops.h"
 
 namespace atl::engine {
 namespace {

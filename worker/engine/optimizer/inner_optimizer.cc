@@ -1,6 +1,5 @@
 #include "worker/engine/optimizer/inner_optimizer.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 

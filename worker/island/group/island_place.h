@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/engine/parallel/layout/mesh.h"
 #include "worker/engine/parallel/layout/mesh_options.h"

@@ -1,12 +1,10 @@
 #include "worker/island/group/island_world.h"
 
-#include <algorithm>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
-#include "worker/engine/parallel/layout/mesh_options.h"
 #include "worker/engine/parallel/mesh_trainer.h"
 #include "worker/island/group/device.h"
 #include "worker/planner/model_spec.h"

@@ -1,7 +1,5 @@
 #include "worker/island/meter/contribution_tally.h"
 
-#include <algorithm>
-
 namespace atl::worker {
 
 void ContributionTally::Add(const ContributionTally& other) {

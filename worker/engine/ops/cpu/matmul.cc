@@ -2,10 +2,7 @@
 
 #include <omp.h>
 
-#include <compare>
-#include <cstdint>
 #include <map>
-#include <memory>
 
 #include "base/status/check.h"
 #include "oneapi/dnnl/dnnl.h"

@@ -1,6 +1,5 @@
 #include "worker/engine/ops/cuda/cudnn_plan.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 

@@ -22,7 +22,6 @@
 
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 

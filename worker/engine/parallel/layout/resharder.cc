@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "base/status/status_macros.h"
-#include "worker/engine/parallel/layout/rank_groups.h"
 
 namespace atl::engine {
 namespace {

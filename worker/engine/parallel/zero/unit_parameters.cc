@@ -1,6 +1,5 @@
 #include "worker/engine/parallel/zero/unit_parameters.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,5 @@
 #include "worker/engine/ops/cuda/plan/block_cache.h"
 
-#include <algorithm>
-
 namespace atl::engine::cuda {
 
 size_t BlockBytes(size_t bytes) {
