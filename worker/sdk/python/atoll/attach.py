@@ -218,7 +218,7 @@ class _Attachment:
                 optimizer.register_step_pre_hook(self._before),
                 optimizer.register_step_post_hook(self._after))]
         mine = weakref.ref(self)  # The hook outlives an island.
-        optim = _torch.loaded().optim.optimizer
+        optim = sys.modules["torch.optim.optimizer"]  # No attribute of torch.
         self._handles.append(optim.register_optimizer_step_pre_hook(
             lambda optimizer, *_: mine() and mine()._before_any(optimizer)))
         for scheduler in schedulers:
