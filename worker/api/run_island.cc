@@ -331,8 +331,8 @@ void EndMember(TrainerHost& host, const RunIslandOptions& options,
                const absl::StatusOr<IslandProgress>& end) {
   if (end.ok() && !end->is_complete) {
     return host.End(absl::CancelledError(
-        "the island has left the run, which goes on without it; a new start "
-        "joins it again"));
+        "the island has left the run, which continues without it; a new "
+        "start joins it again"));
   }
   if (end.ok()) {
     const absl::StatusOr<FinalRun> run = ReadFinalRun(options, client);

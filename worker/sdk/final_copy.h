@@ -22,10 +22,9 @@ namespace atl::worker {
 
 std::string FinalCopyPath(const SavePlace& place);
 
-// Reads the copy into `fragments`, one of the layout's each. False: there is
-// none of the versions that `found.cut` names, or its values have other digests;
-// `fragments` is then undefined.
-// Requires, as WriteFinalCopy: found.cut has every fragment of `layout` in order.
+// Reads the copy into `fragments`, one of the layout's each. False: no copy has
+// the versions and digests of `found.cut`; `fragments` is then undefined.
+// Requires, as WriteFinalCopy: found.cut has each fragment of `layout` in order.
 bool ReadFinalCopy(FileSystem& files, const SavePlace& place,
                    const v1::GetRunResponse& found, const RunLayout& layout,
                    const std::vector<absl::Span<float>>& fragments);
