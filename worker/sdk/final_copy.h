@@ -24,7 +24,7 @@ std::string FinalCopyPath(const SavePlace& place);
 
 // Reads the copy into `fragments`, one of the layout's each. False: no copy has
 // the versions and digests of `found.cut`; `fragments` is then undefined.
-// Requires, as WriteFinalCopy: found.cut has each fragment of `layout` in order.
+// Requires, as WriteFinalCopy: found.cut has all fragments, in order.
 bool ReadFinalCopy(FileSystem& files, const SavePlace& place,
                    const v1::GetRunResponse& found, const RunLayout& layout,
                    const std::vector<absl::Span<float>>& fragments);

@@ -50,6 +50,7 @@ class FinalCopyTest : public testing::Test {
       tensor.set_dtype(v1::DATA_TYPE_F32);
       tensor.set_tensor_class(v1::TENSOR_CLASS_VECTOR);
       tensor.set_fragment(f);
+      tensor.mutable_init()->set_kind(v1::INIT_KIND_CONSTANT);
       tensor.add_shape(5);
     }
     return layout;
