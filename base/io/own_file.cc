@@ -31,13 +31,15 @@ bool IsPortText(absl::string_view text) {
 }
 
 absl::Status Replace(FileSystem &file_system, const std::string &to,
-                     absl::Span<const absl::string_view> pieces) {
+                     absl::Span<const absl::string_view> pieces,
+                     bool is_private = false) {
   const std::string temporary =
       absl::StrCat(to, ".", RandomId(), kTemporarySuffix);
   absl::Status status;
   {
     ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file,
-                     file_system.OpenForWrite(temporary));
+                     is_private ? file_system.OpenPrivate(temporary)
+                                : file_system.OpenForWrite(temporary));
     status = file->WriteAt(0, pieces);
     if (status.ok()) status = file->Sync();
   }
@@ -76,7 +78,7 @@ absl::Status ReplaceFile(FileSystem &file_system, const std::string &path,
 absl::Status ReplaceOwnFile(FileSystem &file_system, const std::string &path,
                             absl::Span<const absl::string_view> pieces) {
   RemoveTemporaries(file_system, path);
-  return Replace(file_system, path, pieces);
+  return Replace(file_system, path, pieces, /*is_private=*/true);
 }
 
 absl::Status WritePortFile(const std::string &path, absl::string_view text) {

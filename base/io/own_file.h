@@ -24,7 +24,8 @@ absl::Status ReplaceFile(FileSystem &file_system, const std::string &path,
                          absl::string_view bytes);
 
 // The same for a name that this program chose: a link is replaced, and what a
-// crash of an earlier call left is removed. Writes `pieces`, back to back.
+// crash of an earlier call left is removed. The file has mode 0600. Writes
+// `pieces`, back to back.
 // Requires: no other process replaces the file.
 absl::Status ReplaceOwnFile(FileSystem &file_system, const std::string &path,
                             absl::Span<const absl::string_view> pieces);

@@ -187,6 +187,11 @@ class Posix : public FileSystem {
     return Open(path, O_RDWR | O_CREAT | NoFollow(path));
   }
 
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenPrivate(
+      const std::string& path) override {
+    return Open(path, O_RDWR | O_CREAT | NoFollow(path), 0600);
+  }
+
   absl::Status Rename(const std::string& from, const std::string& to) override {
     if (rename(from.c_str(), to.c_str()) != 0) return LastError("rename", from);
     return absl::OkStatus();
@@ -250,8 +255,8 @@ class Posix : public FileSystem {
 
  private:
   static absl::StatusOr<std::unique_ptr<RandomAccessFile>> Open(
-      const std::string& path, int flags) {
-    const int fd = open(path.c_str(), flags | O_CLOEXEC, 0644);
+      const std::string& path, int flags, mode_t mode = 0644) {
+    const int fd = open(path.c_str(), flags | O_CLOEXEC, mode);
     if (fd < 0) return OpenError(path);
     return std::make_unique<PosixFile>(fd, path, (flags & O_RDWR) != 0);
   }

@@ -268,11 +268,28 @@ class TrainerTest(cluster_module.IntegrationTest):
         self.assertIn(said, cluster.processes["trainer-of-late"].tail())
         for server in ("server-0", "server-1"):
             cluster.kill(server)
-        cluster.start_trainer_island("later")
-        trainer = cluster.processes["trainer-of-later"]
-        self.assertNotEqual(trainer.wait(), 0)
-        self.assertIn("run export", trainer.tail())
-        self.assertNotRegex(trainer.tail(), "(?m)^final ")
+        # They have copies; a member's is from the run's end.
+        for island in ("late", "island-0"):
+            cluster.start_trainer_island(island)
+            trainer = cluster.processes["trainer-of-" + island]
+            self.assertEqual(trainer.wait(), 0, trainer.tail())
+            self.assertEqual(trainer.tail(1000).count(said), 2)
+        # One bit of a copy has changed, and another island has none.
+        copy = os.path.join(cluster.directory, "late", "run.late.final")
+        self.assertEqual(os.stat(copy).st_mode & 0o777, 0o600)
+        with open(copy, "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            last, = file.read(1)
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([last ^ 1]))
+        for island, count in (("late", 2), ("later", 0)):
+            cluster.start_trainer_island(island)
+            for name in (island, "trainer-of-" + island):
+                cluster.may_end(name)
+            trainer = cluster.processes["trainer-of-" + island]
+            self.assertNotEqual(trainer.wait(), 0)
+            self.assertIn("run export", trainer.tail())
+            self.assertEqual(trainer.tail(1000).count(said), count)
         cluster.close()
 
     def trainer_with(self, *arguments):
@@ -551,6 +568,31 @@ class TrainerTest(cluster_module.IntegrationTest):
         wait.until("the trainer is told", lambda: re.search(
             "fragment 0 has a value that is not finite: its steps are lost",
             trainer.tail(200)))
+        self.cluster.runs.CancelRun(run_id="run")
+
+    def test_a_trainer_that_changes_nothing_hears_of_it(self):
+        self.start(self.cluster, self.run_values(run_file.ELASTIC, {
+            "schedule": {"round_count": 100000}}),
+                   trainer=self.trainer_with("--rate=0"))
+        trainer = self.cluster.processes["trainer-of-island-1"]
+        wait.until("the trainer is told", lambda: re.search(
+            r"contribution \d+ of fragment 0 has changed nothing \(norm 0\)",
+            trainer.tail(200)))
+        self.cluster.runs.CancelRun(run_id="run")
+
+    def test_a_trainer_whose_exchange_is_stopped_does_not_think_it_complete(
+            self):
+        self.start(self.cluster, self.run_values(run_file.ELASTIC, {
+            "schedule": {"round_count": 100000}}))
+        self.cluster.wait_commits(2)
+        for name in ("island-1", "trainer-of-island-1"):
+            self.cluster.may_end(name)
+        self.cluster.processes["island-1"].signal(signal.SIGTERM)
+        trainer = self.cluster.processes["trainer-of-island-1"]
+        self.assertNotEqual(trainer.wait(), 0)
+        self.assertIn("has left the run, which continues without it",
+                      trainer.tail())
+        self.assertNotRegex(trainer.tail(), "(?m)^final ")
         self.cluster.runs.CancelRun(run_id="run")
 
     def test_an_elastic_run_loses_a_trainer_and_takes_it_back(self):

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -26,8 +27,10 @@
 #include "worker/island/group/island_world.h"
 #include "worker/island/group/rendezvous.h"
 #include "worker/island/island_member.h"
+#include "worker/island/island_part.h"
 #include "worker/island/island_runner.h"
 #include "worker/island/retry_backoff.h"
+#include "worker/sdk/final_copy.h"
 #include "worker/sdk/remote_trainer.h"
 #include "worker/sdk/trainer_host.h"
 
@@ -196,7 +199,9 @@ v1::TrainerHello MakeHello(const RunIslandOptions& options,
 
 absl::StatusOr<std::unique_ptr<IslandTrainer>> MakeRemoteTrainer(
     TrainerHost& host, const RunIslandOptions& options, const v1::Run& run,
-    const JoinFirst& join) {
+    FileSystem& files, const JoinFirst& join) {
+  // Its run is not complete: the folder serves another run, or a restored one.
+  RemoveFinalCopies(files, MakeSavePlace(options));
   if (options.metrics != nullptr) {
     options.metrics->SetReady(absl::UnavailableError(
         absl::StrCat("waits for a trainer at ", options.trainer_path)));
@@ -214,19 +219,62 @@ absl::StatusOr<std::unique_ptr<IslandTrainer>> MakeRemoteTrainer(
                        : SystemClock().Now() + kTrainerAwayMax);
 }
 
-// Gives the trainer of `host` the final parameters of a complete run, which it
-// may lack. Its state stays as it is. OK without it: no trainer has come.
-absl::Status GiveFinal(TrainerHost& host, const RunIslandOptions& options,
-                       coordinator::Client& client, const IslandLinks& links) {
-  ASSIGN_OR_RETURN(const v1::GetRunResponse found,
-                   client.GetRun(options.run_id));
-  const v1::Run& run = found.run();
-  ASSIGN_OR_RETURN(const RunLayout layout,
-                   RunLayout::Create(run.spec().layout()));
+// A complete run, with its final versions.
+struct FinalRun {
+  v1::GetRunResponse found;
+  RunLayout layout;
+
+  std::vector<absl::Span<float>> RegionsOf(const TrainerHost& host) const {
+    std::vector<absl::Span<float>> regions;
+    for (int32_t f = 0; f < found.cut_size(); ++f) {
+      regions.push_back(host.region(f));
+    }
+    return regions;
+  }
+};
+
+absl::StatusOr<FinalRun> ReadFinalRun(const RunIslandOptions& options,
+                                      const coordinator::Client& client) {
+  ASSIGN_OR_RETURN(v1::GetRunResponse found, client.GetRun(options.run_id));
+  ASSIGN_OR_RETURN(RunLayout layout,
+                   RunLayout::Create(found.run().spec().layout()));
   if (found.cut_size() != layout.fragment_count()) {
     return absl::UnimplementedError(
         "the coordinator names no final versions: it is an older program");
   }
+  for (int32_t f = 0; f < found.cut_size(); ++f) {
+    if (found.cut(f).fragment() != f) {
+      return absl::InternalError("the final versions are out of order");
+    }
+  }
+  return FinalRun{std::move(found), std::move(layout)};
+}
+
+// Keeps a copy of the final parameters, which the regions of `host` have. The
+// servers have them, too: a failure is only logged.
+void KeepFinal(const TrainerHost& host, const RunIslandOptions& options,
+               const IslandLinks& links, const FinalRun& run) {
+  const SavePlace place = MakeSavePlace(options);
+  LOG(INFO) << "keeps a copy of the run's final parameters at "
+            << FinalCopyPath(place);
+  absl::Status kept = links.file_system->CreateDirectories(place.directory);
+  RemoveFinalCopies(*links.file_system, place);
+  if (kept.ok()) {
+    kept = WriteFinalCopy(*links.file_system, place, run.found, run.layout,
+                          run.RegionsOf(host));
+  }
+  if (!kept.ok()) LOG(WARNING) << "no copy was kept: " << kept;
+}
+
+// Gives the trainer of `host` the final parameters of a complete run, which it
+// may lack: those of the island's copy or the servers'. Its state stays as it
+// is. OK without it: no trainer has come.
+absl::Status GiveFinal(TrainerHost& host, const RunIslandOptions& options,
+                       const coordinator::Client& client,
+                       const IslandLinks& links) {
+  ASSIGN_OR_RETURN(const FinalRun final_run, ReadFinalRun(options, client));
+  const auto& [found, layout] = final_run;
+  const v1::Run& run = found.run();
   const auto no_place = [&](v1::TrainerJoin& place) {
     place.set_slot(-1);
     place.set_data_shard_count(run.spec().data().data_shard_count());
@@ -238,6 +286,16 @@ absl::Status GiveFinal(TrainerHost& host, const RunIslandOptions& options,
                    SystemClock().Now() + kFinalTrainerMax);
   if (absl::IsDeadlineExceeded(connected)) return absl::OkStatus();
   RETURN_IF_ERROR(connected);
+  v1::TrainerMessage write;
+  for (const v1::FragmentVersion& at : found.cut()) {
+    write.mutable_write()->add_fragments(at.fragment());
+  }
+  const SavePlace place = MakeSavePlace(options);
+  if (ReadFinalCopy(*links.file_system, place, found, layout,
+                    final_run.RegionsOf(host))) {
+    LOG(INFO) << "gives the final parameters of " << FinalCopyPath(place);
+    return host.Ask(write).status();
+  }
   const HeldLayout held(layout);
   ASSIGN_OR_RETURN(const std::unique_ptr<server::ParameterClient> parameters,
                    links.make_parameter_client(run, held));
@@ -245,25 +303,43 @@ absl::Status GiveFinal(TrainerHost& host, const RunIslandOptions& options,
   server::CallBounds bounds;
   bounds.stop = options.stop;
   bounds.idle_max = kFinalIdleMax;
-  v1::TrainerMessage write;
-  for (int32_t f = 0; f < found.cut_size(); ++f) {
-    const v1::FragmentVersion& at = found.cut(f);
-    if (at.fragment() != f) {
-      return absl::InternalError("the final versions are out of order");
-    }
+  for (const v1::FragmentVersion& at : found.cut()) {
     RETURN_IF_ERROR(Annotate(
         parameters
-            ->Pull(f, at.version(), Digest128::FromProto(at.digest()),
-                   host.region(f), bounds)
+            ->Pull(at.fragment(), at.version(),
+                   Digest128::FromProto(at.digest()),
+                   host.region(at.fragment()), bounds)
             .status,
         absl::StrCat("run ", options.run_id,
                      " is complete, and the servers do not give its final "
                      "parameters (`atoll run export ",
                      options.run_id,
                      " --output DIR` reads them once the servers are back)")));
-    write.mutable_write()->add_fragments(f);
   }
-  return host.Ask(write).status();
+  RETURN_IF_ERROR(host.Ask(write).status());
+  KeepFinal(host, options, links, final_run);
+  return absl::OkStatus();
+}
+
+// Ends the trainer of an island that was a member until `end`.
+void EndMember(TrainerHost& host, const RunIslandOptions& options,
+               const coordinator::Client& client, const IslandLinks& links,
+               const absl::StatusOr<IslandProgress>& end) {
+  if (end.ok() && !end->is_complete) {
+    return host.End(absl::CancelledError(
+        "the island has left the run, which continues without it; a new "
+        "start joins it again"));
+  }
+  if (end.ok()) {
+    const absl::StatusOr<FinalRun> run = ReadFinalRun(options, client);
+    if (run.ok()) {
+      KeepFinal(host, options, links, *run);
+    } else {
+      LOG(WARNING) << "no copy of the final parameters is kept: "
+                   << run.status();
+    }
+  }
+  host.End(end.status());
 }
 
 }  // namespace
@@ -367,14 +443,14 @@ absl::StatusOr<IslandProgress> RunIsland(
     ASSIGN_OR_RETURN(host, StartTrainerHost(options));
     links.make_island_trainer = [&](const v1::Run& run,
                                     const JoinFirst& join) {
-      return MakeRemoteTrainer(*host, options, run, join);
+      return MakeRemoteTrainer(*host, options, run, *links.file_system, join);
     };
   }
   absl::StatusOr<IslandProgress> end =
       RunAttempts(options, links, rendezvous, *devices);
   if (host == nullptr) return end;
   if (!HasReason(end.status(), kRunCompleted)) {
-    host->End(end.status());
+    EndMember(*host, options, *operator_client, links, end);
     return end;
   }
   const absl::Status given =

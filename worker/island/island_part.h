@@ -229,6 +229,8 @@ class IslandPart {
     std::vector<ForeseenValues<std::vector<float>>> foreseen;
   };
   TakenContribution TakeOne(const Action& action, const AnchoredFragment& at);
+  void WarnIfZero(const v1::ContributionInfo& info,
+                  absl::Span<const float> gradient);
   Taken taken_;
   // Applied since the newest contribution, for the next record.
   std::vector<AnswerValues<std::vector<float>>> answers_;

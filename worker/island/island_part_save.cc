@@ -10,6 +10,7 @@
 #include "base/failpoint/failpoint.h"
 #include "base/layout/digest.h"
 #include "base/layout/run_length.h"
+#include "base/obs/log.h"
 #include "base/status/not_finite.h"
 #include "base/status/status_macros.h"
 #include "worker/core/acknowledged_seq.h"
@@ -42,6 +43,23 @@ v1::ContributionInfo IslandPart::Describe(const Action& action,
   return info;
 }
 
+// A trainer may step other tensors than those that it sends. The first value
+// that is not zero ends the look.
+void IslandPart::WarnIfZero(const v1::ContributionInfo& info,
+                            absl::Span<const float> gradient) {
+  if (info.step_count() == 0 || !state_->held().is_all() ||
+      !absl::c_all_of(gradient, [](float value) { return value == 0; })) {
+    return;
+  }
+  const std::string line = absl::StrCat(
+      "contribution ", info.key().seq(), " of fragment ", info.key().fragment(),
+      " has changed nothing (norm 0): after ", info.step_count(),
+      " steps the parameters are as they were. Is the learning rate 0, or does "
+      "the optimizer step other tensors?");
+  LOG(WARNING) << line;
+  Notify(line);
+}
+
 // Computes the outer gradient, and in an eager run the foreseen step: once a
 // key, because Foresee() changes the local parameters.
 IslandPart::TakenContribution IslandPart::TakeOne(const Action& action,
@@ -62,8 +80,10 @@ IslandPart::TakenContribution IslandPart::TakeOne(const Action& action,
   TakenContribution taken = {.contribution = outbox_.MakeItem(),
                              .losses = losses_[at.fragment]};
   taken.contribution->info = Describe(action, at);
-  state_->OuterGradient(at.fragment,
-                        encoder_->GradientRoom(*taken.contribution));
+  const absl::Span<float> gradient =
+      encoder_->GradientRoom(*taken.contribution);
+  state_->OuterGradient(at.fragment, gradient);
+  WarnIfZero(taken.contribution->info, gradient);
   state_->Foresee(at.fragment, action.weight);
   token_counts_[at.fragment] = 0;
   losses_[at.fragment] = LossSum();

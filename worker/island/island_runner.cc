@@ -710,6 +710,8 @@ absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
     }
   }
   RETURN_IF_ERROR(action.status);
+  MutexLock lock(&mutex_);
+  progress_.is_complete = loop_.plan().run_state() == v1::RUN_STATE_COMPLETED;
   return progress_;
 }
 

@@ -42,6 +42,7 @@ struct IslandProgress {
   std::string activity;  // "train", "push", "wait", ... (ActionName).
   std::string reason;    // For people.
   int32_t slot = -1;
+  bool is_complete = false;      // At the end: the run is complete.
   int64_t version = 0;           // Newest committed version of fragment 0.
   int64_t round_count = 0;       // Versions of the whole run; 0: not planned.
   int64_t step = 0;              // Inner steps taken, by the run's clock.

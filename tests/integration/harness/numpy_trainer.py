@@ -2,7 +2,7 @@
 
 usage: numpy_trainer.py RUN SOCKET WORK_DIR [--die-at POINT@N] [--count WHAT]
                         [--says UNIT] [--base N] [--samples N]
-                        [--nan-at N]
+                        [--nan-at N] [--rate RATE]
 
 Its exchange listens at SOCKET; it keeps its states in WORK_DIR. POINT is
 `step` (after the Nth step), `save` (while the Nth state is captured), `saved`
@@ -10,8 +10,9 @@ Its exchange listens at SOCKET; it keeps its states in WORK_DIR. POINT is
 Nth state is taken back). WHAT it counts for each step is `tokens`, `samples` or
 `nothing`. UNIT is what its hello says that it counts. --base stands for frozen
 parameters. With --samples it joins first, and has a sampler of N samples. With
---nan-at it tells no loss, and its parameters are lost after the Nth step. The
-SDK is the one in the folder $ATOLL_SDK, or of the tree.
+--nan-at it tells no loss, and its parameters are lost after the Nth step. RATE
+is its learning rate. The SDK is the one in the folder $ATOLL_SDK, or of the
+tree.
 """
 
 import argparse
@@ -130,6 +131,7 @@ def main():
     parser.add_argument("--base", default="")
     parser.add_argument("--samples", type=int)
     parser.add_argument("--nan-at", type=int)
+    parser.add_argument("--rate", type=float, default=0.5)
     arguments = parser.parse_args()
     weight = {} if arguments.count == "nothing" else {arguments.count: BATCH}
     if arguments.says:
@@ -162,7 +164,8 @@ def main():
         while True:
             inputs, targets = batch(island.data_shard, optimizer.position)
             loss, gradients = loss_and_gradients(island.arrays, inputs, targets)
-            optimizer.step(island.arrays, gradients, 0.5 * island.lr_scale)
+            optimizer.step(island.arrays, gradients,
+                           arguments.rate * island.lr_scale)
             death.hit("step")
             if optimizer.position == arguments.nan_at:
                 island.arrays["bias"][3] = numpy.nan

@@ -248,6 +248,63 @@ class LoopTest(AttachCase):
         self.step()
         self.step()
 
+    def test_an_optimizer_that_is_not_attached_is_refused_by_name(self):
+        def script(peer):
+            begin(peer)
+            self.assertEqual(peer.train(1)["step_count"], "1")
+            peer.write(2)
+            peer.end()
+
+        other = torch.nn.Linear(2, 1)
+        uncounted = torch.optim.SGD([self.model.bias], lr=0)
+        island = self.attach(script, state={"uncounted": uncounted})
+        anew = torch.optim.Adam(self.model.parameters(), lr=1)
+        for _ in range(2):
+            with self.assertRaisesRegex(atoll.Error,
+                                        "(?s)Adam .*not attached.*before "
+                                        "atoll.attach"):
+                self.step(optimizer=anew)
+        self.assertTrue((self.model.weight == 0.25).all())
+        self.step(other, torch.optim.Adam(other.parameters()))
+        self.step(optimizer=uncounted)
+        self.assertFalse(island.ended)
+        self.step()
+        self.assertTrue(island.ended)
+        # What follows the run is the program's own.
+        self.step(optimizer=anew)
+        self.assertNotEqual(self.model.bias.item(), 2)
+
+    def test_an_optimizer_may_step_an_attached_one_and_be_stepped_by_one(self):
+        class Outer(torch.optim.Optimizer):
+
+            def __init__(self, parameters, inner):
+                super().__init__(parameters, {})
+                self.inner = inner
+
+            def step(self, closure=None):
+                self.inner.step()
+
+        class Wrapper(torch.optim.Optimizer):
+
+            def __init__(self, optimizer):
+                super().__init__(optimizer.param_groups, {})
+                self.optimizer = optimizer
+
+            def step(self, closure=None):
+                self.optimizer.step()
+
+        def script(peer):
+            begin(peer)
+            self.assertEqual(peer.train(2)["step_count"], "2")
+            peer.end()
+
+        outer = Outer(self.model.parameters(), self.optimizer)
+        island = self.attach(script, optimizer=outer)
+        wrapper = Wrapper(outer)
+        self.step(optimizer=outer)
+        self.step(optimizer=wrapper)
+        self.assertTrue(island.ended)
+
     def test_what_accelerate_wraps_is_found(self):
         class Wrapper(torch.optim.Optimizer):
 

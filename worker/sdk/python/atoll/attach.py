@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from types import FrameType
 from typing import Any, Callable, Mapping, Sequence
 
@@ -36,7 +37,8 @@ def attach(model: Any, optimizer: Any, *, run: str | None = None,
     the optimizer's next step, before it changes anything.
 
     A closure is evaluated once a step, as Lightning has it. An optimizer that
-    needs more (LBFGS), or steps inside backward, is refused: make an Island.
+    needs more (LBFGS), or steps inside backward, is refused: make an Island. So
+    is the first step of another optimizer of the model's parameters.
 
     Args:
       model: The module that the loop calls, with the optimizer's parameters.
@@ -53,9 +55,10 @@ def attach(model: Any, optimizer: Any, *, run: str | None = None,
         tokens or samples that it counts for. Default: the elements of
         `input_ids`, or of a first tensor of integers; or its first dimension. A
         run that weighs by steps asks for none.
-      state: More objects, as in Island: the loader. A save takes them as they
-        are when the optimizer has stepped: what the loop changes after it, such
-        as an average of the parameters, needs an Island.
+      state: More objects, as in Island: the loader, or an optimizer whose
+        steps do not count. A save takes them as they are when the optimizer has
+        stepped: what the loop changes after it, such as an average of the
+        parameters, needs an Island.
       **options: Others of Island.
 
     Returns the Island, whose `step` the loop does not call. It leaves the run at the end of the program, at SIGTERM
@@ -98,7 +101,9 @@ def attach(model: Any, optimizer: Any, *, run: str | None = None,
                     state={**objects, **(state or {})}, **options)
     island.start()
     attachment = _Attachment(
-        island, optimizers, schedulers, scaler,
+        island, model, optimizers,
+        [_optimizer_in(thing) for thing in (state or {}).values()], schedulers,
+        scaler,
         Passes(model, island._trainer.weight_unit, weight),
         list(model.buffers()) if options.get("buffers") == "average" else [])
     for thing in optimizers:
@@ -186,10 +191,13 @@ class _Attachment:
       is_counting: A step is counted: schedulers may step.
     """
 
-    def __init__(self, island: Island, optimizers: Sequence[Any],
-                 schedulers: Sequence[Any], scaler: Any, passes: Passes,
-                 buffers: Sequence[Any]):
+    def __init__(self, island: Island, model: Any, optimizers: Sequence[Any],
+                 others: Sequence[Any], schedulers: Sequence[Any], scaler: Any,
+                 passes: Passes, buffers: Sequence[Any]):
+        """`others`: optimizers that may step too, and are not counted."""
         self._island = island
+        self._model = model
+        self._known = [*optimizers, *others]
         self._step = island.step
         island.step = _refuse_step  # type: ignore[method-assign]
         self._optimizers = optimizers
@@ -209,6 +217,10 @@ class _Attachment:
             handle for optimizer in optimizers for handle in (
                 optimizer.register_step_pre_hook(self._before),
                 optimizer.register_step_post_hook(self._after))]
+        mine = weakref.ref(self)  # The hook outlives an island.
+        optim = sys.modules["torch.optim.optimizer"]  # No attribute of torch.
+        self._handles.append(optim.register_optimizer_step_pre_hook(
+            lambda optimizer, *_: mine() and mine()._before_any(optimizer)))
         for scheduler in schedulers:
             kind = type(scheduler)
             scheduler.__class__ = type(kind.__name__, (_Tied, kind),
@@ -237,6 +249,25 @@ class _Attachment:
         self._island.close()
 
     # --- Hooks ---------------------------------------------------------------
+
+    def _before_any(self, optimizer: Any) -> None:
+        """Error: an optimizer that is not attached, such as one that the loop
+        has made anew, is about to step the model."""
+        inner, frame = _optimizer_in(optimizer), sys._getframe(1)
+        if self._island.ended or any(inner is known for known in self._known):
+            return
+        if any(_is_in(frame, opened) for opened in self._frames.values()):
+            return  # An attached one steps it.
+        mine = {id(parameter) for parameter in self._model.parameters()}
+        if any(id(parameter) in mine for group in optimizer.param_groups
+               for parameter in group["params"]):
+            raise Error("%s steps the model's parameters and is not attached: "
+                        "its steps would not count" %
+                        type(optimizer).__name__, reason="NOT_ATTACHED",
+                        code="FAILED_PRECONDITION",
+                        hint="Make all optimizers before atoll.attach, and "
+                        "give it a list of them. Give one whose steps shall "
+                        "not count in state=...")
 
     def _before(self, optimizer: Any, args: tuple[Any, ...],
                 kwargs: dict[str, Any]) -> Any:
