@@ -32,6 +32,7 @@ absl::Status ListIslands(Context& context, const std::string& run_id) {
   Json islands = Json::array();
   v1::ListIslandsRequest request;
   request.set_run_id(run_id);
+  request.set_page_size(500);
   do {
     ASSIGN_OR_RETURN(
         v1::ListIslandsResponse response,

@@ -189,6 +189,7 @@ absl::StatusOr<std::vector<v1::GetRunStateResponse>> OperatorDoctor::ListRuns(
     int64_t& unseen_count) const {
   std::vector<v1::GetRunStateResponse> states;
   v1::ListRunsRequest request;
+  request.set_page_size(500);
   do {
     ASSIGN_OR_RETURN(
         const v1::ListRunsResponse page,

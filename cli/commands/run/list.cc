@@ -15,6 +15,7 @@ absl::Status ListRuns(Context& context) {
       {"RUN", "STATE", ">ROUNDS", ">TOKENS", ">ISLANDS", "CREATED", "WHY"});
   Json runs = Json::array();
   v1::ListRunsRequest request;
+  request.set_page_size(500);
   do {
     ASSIGN_OR_RETURN(v1::ListRunsResponse response,
                      client->Call(&v1::RunService::Stub::ListRuns, request));
