@@ -14,7 +14,7 @@ namespace atl::coordinator {
 namespace {
 
 // `count` runs, each of a little more than `bytes`.
-v1::ListRunsResponse MakeList(int count, size_t bytes) {
+v1::ListRunsResponse MakeRunList(int count, size_t bytes) {
   v1::ListRunsResponse list;
   for (int i = 0; i < count; ++i) {
     v1::Run& run = *list.add_runs();
@@ -25,12 +25,12 @@ v1::ListRunsResponse MakeList(int count, size_t bytes) {
   return list;
 }
 
-EncodedItems Encode(const v1::ListRunsResponse& list) {
+EncodedItems EncodeRunList(const v1::ListRunsResponse& list) {
   return EncodedItems(list, list.runs(),
                       [](const v1::Run& run) { return run.run_id(); });
 }
 
-v1::ListRunsResponse Decode(const std::vector<grpc::Slice>& parts) {
+v1::ListRunsResponse DecodeRunList(const std::vector<grpc::Slice>& parts) {
   v1::ListRunsResponse list;
   EXPECT_TRUE(rpc::DecodeMessage(grpc::ByteBuffer(parts.data(), parts.size()),
                                  &list));
@@ -41,8 +41,8 @@ TEST(EncodedItemsTest, EveryPartIsThatOfTheWholeWhereverABlockEnds) {
   // Items end before, at and after the ends of blocks.
   for (const size_t bytes : {size_t{1}, size_t{1000}, size_t{65'520},
                              size_t{65'521}, size_t{65'522}, size_t{200'000}}) {
-    const v1::ListRunsResponse list = MakeList(7, bytes);
-    const EncodedItems items = Encode(list);
+    const v1::ListRunsResponse list = MakeRunList(7, bytes);
+    const EncodedItems items = EncodeRunList(list);
     ASSERT_EQ(items.names().size(), 7u);
     v1::ListRunsResponse whole;
     ASSERT_TRUE(rpc::DecodeMessage(items.Whole(), &whole));
@@ -51,7 +51,7 @@ TEST(EncodedItemsTest, EveryPartIsThatOfTheWholeWhereverABlockEnds) {
       for (size_t end = begin; end <= 7; ++end) {
         std::vector<grpc::Slice> parts;
         items.Add(begin, end, parts);
-        const v1::ListRunsResponse page = Decode(parts);
+        const v1::ListRunsResponse page = DecodeRunList(parts);
         ASSERT_EQ(page.runs_size(), end - begin);
         for (size_t i = begin; i < end; ++i) {
           EXPECT_EQ(page.runs(i - begin).SerializeAsString(),
@@ -61,14 +61,14 @@ TEST(EncodedItemsTest, EveryPartIsThatOfTheWholeWhereverABlockEnds) {
     }
     std::vector<grpc::Slice> parts;
     items.AddRest(parts);
-    EXPECT_EQ(Decode(parts).next_page_token(), "rest");
+    EXPECT_EQ(DecodeRunList(parts).next_page_token(), "rest");
   }
   EXPECT_EQ(EncodedItems(v1::ListRunsResponse()).Whole().Length(), 0u);
 }
 
 TEST(EncodedItemsTest, APageKeepsOnlyItsOwnBlocks) {
   auto items = std::make_unique<EncodedItems>(
-      Encode(MakeList(40, EncodedItems::kBlockBytes / 4)));
+      EncodeRunList(MakeRunList(40, EncodedItems::kBlockBytes / 4)));
   const auto blocks = items->blocks();
   ASSERT_GE(blocks.size(), 10u);
   std::vector<grpc::Slice> page;
@@ -84,11 +84,11 @@ TEST(EncodedItemsTest, APageKeepsOnlyItsOwnBlocks) {
 
 TEST(EncodedItemsTest, APageEndsBeforeItIsTooLarge) {
   constexpr size_t kHalf = EncodedItems::kPageBytesMax / 2;
-  EXPECT_EQ(Encode(MakeList(100, 1000)).CountFitting(0), 100u);
-  EXPECT_EQ(Encode(MakeList(100, 1000)).CountFitting(98), 2u);
-  EXPECT_EQ(Encode(MakeList(3, kHalf - 100)).CountFitting(0), 2u);
-  EXPECT_EQ(Encode(MakeList(3, kHalf)).CountFitting(1), 1u);
-  EXPECT_EQ(Encode(MakeList(3, 3 * kHalf)).CountFitting(0), 1u)
+  EXPECT_EQ(EncodeRunList(MakeRunList(100, 1000)).CountFitting(0), 100u);
+  EXPECT_EQ(EncodeRunList(MakeRunList(100, 1000)).CountFitting(98), 2u);
+  EXPECT_EQ(EncodeRunList(MakeRunList(3, kHalf - 100)).CountFitting(0), 2u);
+  EXPECT_EQ(EncodeRunList(MakeRunList(3, kHalf)).CountFitting(1), 1u);
+  EXPECT_EQ(EncodeRunList(MakeRunList(3, 3 * kHalf)).CountFitting(0), 1u)
       << "one that is larger by itself is sent";
 }
 
