@@ -245,12 +245,12 @@ absl::StatusOr<RunMachine*> Coordinator::FindRun(const std::string& run_id) {
   return run->second.get();
 }
 
-v1::ListRunsResponse Coordinator::ListRuns() const {
-  v1::ListRunsResponse response;
+std::vector<RunToList> Coordinator::ListRuns() const {
+  std::vector<RunToList> runs;
   for (const auto& [id, run] : runs_) {
-    *response.add_runs() = BuildRun(*run, /*with_tensors=*/false);
+    runs.push_back({BuildRunWithoutSpec(*run), run->state().shared_spec()});
   }
-  return response;
+  return runs;
 }
 
 absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(

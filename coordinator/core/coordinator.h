@@ -178,8 +178,8 @@ class Coordinator : public ServerDirectory {
     return runs_;
   }
 
-  // All runs, without next_page_token.
-  v1::ListRunsResponse ListRuns() const;
+  // All runs, for BuildRuns.
+  std::vector<RunToList> ListRuns() const;
 
   // --- Servers: errors as server_service.proto has them ----------------------
 

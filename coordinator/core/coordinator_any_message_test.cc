@@ -282,7 +282,7 @@ class CoordinatorAnyMessageTest : public testing::Test {
   void Read(RunMachine& run) {
     v1::ListRunsRequest runs;
     runs.set_page_size(1);
-    PlanRuns(Names(core_->ListRuns().runs(),
+    PlanRuns(Names(BuildRuns(core_->ListRuns()).runs(),
                    [](const v1::Run& one) { return one.run_id(); }),
              Maybe(runs))
         .status()

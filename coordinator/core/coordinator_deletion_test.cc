@@ -136,7 +136,7 @@ TEST_F(CoordinatorDeletionTest, OnlyARunThatHasEndedIsDeleted) {
   EXPECT_EQ(deleted->run_uid(), "u1");
   EXPECT_THAT(deleted->waiting_server_ids(), ElementsAre("s0", "s1"));
   EXPECT_TRUE(absl::IsNotFound(core_.FindRun("one").status()));
-  EXPECT_EQ(core_.ListRuns().runs_size(), 0);
+  EXPECT_TRUE(core_.ListRuns().empty());
 }
 
 TEST_F(CoordinatorDeletionTest, ARunWithAFaultIsDeletedToo) {

@@ -317,7 +317,7 @@ class OlderLogTest : public testing::Test {
     EXPECT_EQ(copy_.entries.size(), entry_count);
     EXPECT_EQ(life_->Run().state(), v1::RUN_STATE_ACTIVE);
     EXPECT_EQ(life_->Run().fault().code(), "LOG_BEHIND");
-    EXPECT_EQ(life_->core().ListRuns().runs_size(), 1);
+    EXPECT_EQ(life_->core().ListRuns().size(), 1u);
   }
 
   Disk disk_;

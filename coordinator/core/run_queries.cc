@@ -241,6 +241,28 @@ v1::RunSpec BuildWholeSpec(const RunState& state) {
   return spec;
 }
 
+// Without the layout's tensors, which are by far the most of it.
+v1::RunSpec BuildListedSpec(const v1::RunSpec& whole) {
+  v1::RunSpec spec;
+  spec.mutable_layout()->set_fragment_count(whole.layout().fragment_count());
+  *spec.mutable_init() = whole.init();
+  *spec.mutable_model() = whole.model();
+  *spec.mutable_inner() = whole.inner();
+  *spec.mutable_outer() = whole.outer();
+  *spec.mutable_schedule() = whole.schedule();
+  *spec.mutable_data() = whole.data();
+  *spec.mutable_evaluation() = whole.evaluation();
+  *spec.mutable_exchange() = whole.exchange();
+  *spec.mutable_history() = whole.history();
+  spec.set_durability(whole.durability());
+  spec.set_server_count(whole.server_count());
+  spec.set_checkpoint_every_round_count(
+      whole.checkpoint_every_round_count());
+  *spec.mutable_checkpoint() = whole.checkpoint();
+  *spec.mutable_guard() = whole.guard();
+  return spec;
+}
+
 }  // namespace
 
 v1::Run BuildRunWithoutSpec(const RunMachine& machine) {
@@ -265,31 +287,21 @@ v1::Run BuildRunWithoutSpec(const RunMachine& machine) {
 }
 
 v1::Run BuildRun(const RunMachine& machine, bool with_tensors) {
-  const RunState& state = machine.state();
   v1::Run run = BuildRunWithoutSpec(machine);
-  if (with_tensors) {
-    *run.mutable_spec() = BuildWholeSpec(state);
-  } else {
-    v1::RunSpec& spec = *run.mutable_spec();
-    spec.mutable_layout()->set_fragment_count(
-        state.spec().layout().fragment_count());
-    *spec.mutable_init() = state.spec().init();
-    *spec.mutable_model() = state.spec().model();
-    *spec.mutable_inner() = state.spec().inner();
-    *spec.mutable_outer() = state.spec().outer();
-    *spec.mutable_schedule() = state.spec().schedule();
-    *spec.mutable_data() = state.spec().data();
-    *spec.mutable_evaluation() = state.spec().evaluation();
-    *spec.mutable_exchange() = state.spec().exchange();
-    *spec.mutable_history() = state.spec().history();
-    spec.set_durability(state.spec().durability());
-    spec.set_server_count(state.spec().server_count());
-    spec.set_checkpoint_every_round_count(
-        state.spec().checkpoint_every_round_count());
-    *spec.mutable_checkpoint() = state.spec().checkpoint();
-    *spec.mutable_guard() = state.spec().guard();
-  }
+  *run.mutable_spec() = with_tensors
+                            ? BuildWholeSpec(machine.state())
+                            : BuildListedSpec(machine.state().spec());
   return run;
+}
+
+v1::ListRunsResponse BuildRuns(const std::vector<RunToList>& runs) {
+  v1::ListRunsResponse response;
+  for (const RunToList& listed : runs) {
+    v1::Run& run = *response.add_runs();
+    run = listed.run;
+    *run.mutable_spec() = BuildListedSpec(*listed.spec);
+  }
+  return response;
 }
 
 std::shared_ptr<const std::string> EncodeSpecPart(RunMachine& machine) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -45,10 +46,17 @@ absl::Time FindWaitStart(const RunMachine& machine);
 v1::Run BuildRun(const RunMachine& machine, bool with_tensors);
 v1::Run BuildRunWithoutSpec(const RunMachine& machine);
 
-// A GetRunResponse, or JoinResponse, that has only the spec of BuildRun with
-// tensors, encoded. It is by far the largest part of an answer, and never
-// changes: it is encoded once and shared. A parser merges it with the rest,
-// which follows it.
+// A run as ListRuns reads it: without its spec, and the spec, which is shared.
+struct RunToList {
+  v1::Run run;
+  std::shared_ptr<const v1::RunSpec> spec;
+};
+// All of them, their specs without tensors, without next_page_token.
+v1::ListRunsResponse BuildRuns(const std::vector<RunToList>& runs);
+
+// A GetRunResponse that has only the spec of BuildRun with tensors, encoded. It
+// is by far the largest part of an answer, and never changes: it is encoded once
+// and shared. A parser merges it with the rest, which follows it.
 std::shared_ptr<const std::string> EncodeSpecPart(RunMachine& machine);
 // The rest: the run without its spec, and of a complete run its final versions
 // and where to read them.

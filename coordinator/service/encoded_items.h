@@ -1,11 +1,13 @@
 // An answer that is encoded once for all its callers. Each gets it whole, or a
-// page of its repeated items, from the same bytes. Pure. Thread-safe.
+// page of its repeated items, from the same bytes. They are kept in blocks, so
+// that a page that is sent slowly keeps little besides itself. Pure.
+// Thread-safe.
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,14 +22,23 @@ namespace atl::coordinator {
 
 class EncodedItems {
  public:
+  static constexpr size_t kBlockBytes = 64 << 10;
+  // A page ends before it has more, because messages are bounded.
+  static constexpr size_t kPageBytesMax = 2 << 20;
+
   // Without items. `head`, if not null, is an encoded part that other answers
   // share, and comes first.
   template <typename Response>
   explicit EncodedItems(const Response& response,
                         std::shared_ptr<const std::string> head = nullptr)
-      : head_(std::move(head)),
-        bytes_(std::make_shared<const std::string>(
-            response.SerializeAsString())) {}
+      : head_(std::move(head)) {
+    const std::string bytes = response.SerializeAsString();
+    size_ = bytes.size();
+    for (size_t begin = 0; begin < size_; begin += kBlockBytes) {
+      blocks_.push_back(std::make_shared<const std::string>(
+          bytes.substr(begin, kBlockBytes)));
+    }
+  }
 
   // `items` is the field of `response` that comes first; its number is below 16.
   // `name` returns an item's name.
@@ -44,28 +55,50 @@ class EncodedItems {
   }
 
   const std::vector<std::string>& names() const { return names_; }  // By item.
-  // The bytes of the items [begin, end). Requires: begin <= end <= their number.
-  grpc::Slice Slice(size_t begin, size_t end) const {
-    return ShareSlice(bytes_, End(begin), End(end) - End(begin));
+  // The items from `begin` that a page may have; at least one.
+  // Requires: begin < their number.
+  size_t CountFitting(size_t begin) const {
+    const auto end = std::upper_bound(ends_.begin() + begin, ends_.end(),
+                                      End(begin) + kPageBytesMax);
+    return std::max<size_t>(1, end - ends_.begin() - begin);
   }
-  // The bytes after the items.
-  grpc::Slice Rest() const {
-    const size_t begin = End(ends_.size());
-    return ShareSlice(bytes_, begin, bytes_->size() - begin);
+  // Adds the bytes of the items [begin, end). Requires: begin <= end <= their
+  // number.
+  void Add(size_t begin, size_t end, std::vector<grpc::Slice>& parts) const {
+    AddBytes(End(begin), End(end), parts);
+  }
+  // Adds the bytes after the items.
+  void AddRest(std::vector<grpc::Slice>& parts) const {
+    AddBytes(End(ends_.size()), size_, parts);
   }
   grpc::ByteBuffer Whole() const {
-    const grpc::Slice parts[] = {
-        head_ == nullptr ? grpc::Slice() : ShareSlice(head_),
-        ShareSlice(bytes_)};
-    return grpc::ByteBuffer(parts, std::size(parts));
+    std::vector<grpc::Slice> parts;
+    if (head_ != nullptr) parts.push_back(ShareSlice(head_));
+    AddBytes(0, size_, parts);
+    return grpc::ByteBuffer(parts.data(), parts.size());
+  }
+  // For tests: which blocks are still kept.
+  std::vector<std::weak_ptr<const std::string>> blocks() const {
+    return {blocks_.begin(), blocks_.end()};
   }
 
  private:
   size_t End(size_t count) const { return count == 0 ? 0 : ends_[count - 1]; }
+  void AddBytes(size_t begin, size_t end,
+                std::vector<grpc::Slice>& parts) const {
+    while (begin < end) {
+      const size_t from = begin % kBlockBytes;
+      const size_t size = std::min(end - begin, kBlockBytes - from);
+      parts.push_back(ShareSlice(blocks_[begin / kBlockBytes], from, size));
+      begin += size;
+    }
+  }
 
   std::shared_ptr<const std::string> head_;
-  std::shared_ptr<const std::string> bytes_;
-  std::vector<size_t> ends_;  // By item: where it ends in bytes_.
+  size_t size_ = 0;  // Bytes of all blocks.
+  // Each of kBlockBytes but the last.
+  std::vector<std::shared_ptr<const std::string>> blocks_;
+  std::vector<size_t> ends_;  // By item: where it ends in these bytes.
   std::vector<std::string> names_;
 };
 

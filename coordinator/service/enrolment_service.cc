@@ -14,7 +14,9 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "coordinator/service/answer.h"
+#include "coordinator/service/encoded_items.h"
 #include "coordinator/service/services.h"
+#include "coordinator/service/shared_answer.h"
 
 namespace atl::coordinator {
 namespace {
@@ -59,7 +61,9 @@ absl::StatusOr<v1::ListAuditRecordsResponse> ReadAudit(
   return response;
 }
 
-class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
+class EnrolmentServiceImpl
+    : public v1::EnrolmentService::WithRawCallbackMethod_ListTokens<
+          v1::EnrolmentService::CallbackService> {
  public:
   EnrolmentServiceImpl(EventLoop& loop, std::string pin,
                        std::function<bool()> admits_islands)
@@ -122,20 +126,28 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
     return Decide(context, request, response, &Coordinator::CreateToken);
   }
 
-  grpc::ServerUnaryReactor* ListTokens(
-      grpc::CallbackServerContext* context,
-      const v1::ListTokensRequest* request,
-      v1::ListTokensResponse* response) override {
-    return Answer<v1::ListTokensResponse>(
+  // Tokens of a run that is gone are listed too, so the view is of all tokens.
+  grpc::ServerUnaryReactor* ListTokens(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override {
+    return AnswerShared<v1::ListTokensRequest, /*kIsOfRun=*/false>(
         loop_, context, request, response,
-        [=](Coordinator& coordinator,
-            absl::Time now) -> absl::StatusOr<v1::ListTokensResponse> {
-          v1::ListTokensResponse list;
-          for (v1::Token& token :
-               coordinator.enrolments().ListTokens(request->run_id())) {
-            *list.add_tokens() = std::move(token);
+        [](Coordinator& coordinator, absl::Time) {
+          return [tokens = coordinator.enrolments().ListTokens("")] {
+            v1::ListTokensResponse list;
+            list.mutable_tokens()->Add(tokens.begin(), tokens.end());
+            return EncodedItems(list, list.tokens(), [](const v1::Token& token) {
+              return token.run_id();
+            });
+          };
+        },
+        [](const EncodedItems& list, const v1::ListTokensRequest& asked) {
+          if (asked.run_id().empty()) return list.Whole();
+          std::vector<grpc::Slice> parts;
+          for (size_t i = 0; i < list.names().size(); ++i) {
+            if (list.names()[i] == asked.run_id()) list.Add(i, i + 1, parts);
           }
-          return list;
+          return grpc::ByteBuffer(parts.data(), parts.size());
         });
   }
 

@@ -185,7 +185,7 @@ absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Start(const Spec& spec) {
     spec.metrics->SetSource([raw = loop.get()](RunMetrics::Take take) {
       raw->Read<std::vector<RunValues>>(
           "metrics", [](Coordinator&) { return absl::OkStatus(); },
-          [](Coordinator& coordinator) {
+          [](Coordinator& coordinator, absl::Time) {
             return [values = ReadShownRuns(coordinator)] { return values; };
           },
           [take = std::move(take)](
@@ -476,7 +476,7 @@ void EventLoop::ServeReads() {
   }
   if (reads->empty()) return;
   const absl::Time begin = Now();
-  MakeView make = reads->front().build(*coordinator_);
+  MakeView make = reads->front().build(*coordinator_, look_time_);
   const absl::Time end = Now();
   next_read_ = end + std::max(std::min(kReadRest * (end - begin), kReadRestMax),
                               kReaderRest * (reader_count - 1));

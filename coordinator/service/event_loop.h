@@ -136,15 +136,17 @@ class EventLoop {
   // this call if the read is refused.
   template <typename View>
   void Read(std::string key, std::function<absl::Status(Coordinator&)> check,
-            std::function<std::function<View()>(Coordinator&)> build,
+            std::function<std::function<View()>(Coordinator&, absl::Time)>
+                build,
             std::function<void(absl::StatusOr<std::shared_ptr<const View>>)>
                 answer,
             CallOrigin origin = {}) {
     Event event;
     event.view_key = std::move(key);
     event.check = std::move(check);
-    event.build = [build = std::move(build)](Coordinator& coordinator) {
-      return [make = build(coordinator)]() -> std::shared_ptr<const void> {
+    event.build = [build = std::move(build)](Coordinator& coordinator,
+                                             absl::Time now) {
+      return [make = build(coordinator, now)]() -> std::shared_ptr<const void> {
         return std::make_shared<const View>(make());
       };
     };
@@ -196,7 +198,7 @@ class EventLoop {
     // Instead of `decide`, of a Read. `answer` gets errors only.
     std::string view_key;  // Empty: none.
     std::function<absl::Status(Coordinator&)> check;
-    std::function<MakeView(Coordinator&)> build;
+    std::function<MakeView(Coordinator&, absl::Time)> build;
     std::function<void(const std::shared_ptr<const void>&)> answer_view;
   };
   struct LogWatch {

@@ -67,15 +67,6 @@ std::deque<grpc::ByteBuffer> ToMessage(EncodedIslandPlan plan) {
   return {grpc::ByteBuffer(parts, std::size(parts))};
 }
 
-// A JoinResponse in two parts.
-struct JoinAnswer {
-  std::shared_ptr<const std::string> spec_part;
-  v1::JoinResponse rest;
-
-  // The bytes that no other answer shares.
-  size_t ByteSizeLong() const { return rest.ByteSizeLong(); }
-};
-
 class IslandServiceImpl
     : public v1::IslandService::WithRawCallbackMethod_Join<
           v1::IslandService::WithRawCallbackMethod_WatchPlan<
@@ -84,10 +75,10 @@ class IslandServiceImpl
   IslandServiceImpl(EventLoop& loop, DataUrlSigner* signer)
       : loop_(loop), signer_(signer) {}
 
-  // The spec is sent from the run's own copy, by all calls at once.
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
                                  const grpc::ByteBuffer* bytes,
                                  grpc::ByteBuffer* response) override {
+    using JoinAnswer = SpecAnswer<v1::JoinResponse>;
     const auto call = std::make_shared<const RawCall<v1::JoinRequest>>(
         context, *bytes, response);
     if (!call->caller.ok()) return AnswerError(context, call->caller.status());
@@ -119,10 +110,7 @@ class IslandServiceImpl
         },
         [call](absl::StatusOr<JoinAnswer> answer) {
           if (!answer.ok()) return call->Finish(answer.status());
-          const grpc::Slice parts[] = {
-              ShareSlice(answer->spec_part),
-              grpc::Slice(answer->rest.SerializeAsString())};
-          call->Finish(grpc::ByteBuffer(parts, std::size(parts)));
+          call->Finish(answer->Encode());
         },
         call->origin);
     return call->reactor;

@@ -76,9 +76,11 @@ grpc::ServerUnaryReactor* Steer(EventLoop& loop,
                       });
 }
 
-class RunServiceImpl : public v1::RunService::WithRawCallbackMethod_GetRun<
-                           v1::RunService::WithRawCallbackMethod_ListRuns<
-                               v1::RunService::CallbackService>> {
+class RunServiceImpl
+    : public v1::RunService::WithRawCallbackMethod_GetRun<
+          v1::RunService::WithRawCallbackMethod_ListRuns<
+              v1::RunService::WithRawCallbackMethod_ExportCheckpoint<
+                  v1::RunService::CallbackService>>> {
  public:
   explicit RunServiceImpl(EventLoop& loop) : loop_(loop) {}
 
@@ -125,16 +127,19 @@ class RunServiceImpl : public v1::RunService::WithRawCallbackMethod_GetRun<
     if (!caller.ok()) return AnswerError(context, caller);
     return AnswerShared<v1::ListRunsRequest>(
         loop_, context, request, response,
-        [](Coordinator& coordinator) {
-          return [list = coordinator.ListRuns()] {
+        [](Coordinator& coordinator, absl::Time) {
+          return [runs = coordinator.ListRuns()] {
+            const v1::ListRunsResponse list = BuildRuns(runs);
             return EncodedItems(list, list.runs(), [](const v1::Run& run) {
               return run.run_id();
             });
           };
         },
         [](const EncodedItems& list, const v1::ListRunsRequest& asked) {
-          return CutPage<v1::ListRunsResponse>(list,
-                                               PlanRuns(list.names(), asked));
+          return CutPage<v1::ListRunsResponse>(
+              list, asked, [&](const v1::ListRunsRequest& request) {
+                return PlanRuns(list.names(), request);
+              });
         });
   }
 
@@ -281,22 +286,32 @@ class RunServiceImpl : public v1::RunService::WithRawCallbackMethod_GetRun<
   }
 
   grpc::ServerUnaryReactor* ExportCheckpoint(
-      grpc::CallbackServerContext* context,
-      const v1::ExportCheckpointRequest* request,
-      v1::ExportCheckpointResponse* response) override {
-    return AnswerForRun(
-        loop_, context, request, response,
-        [=](Coordinator& coordinator, RunMachine& run,
-            absl::Time now) -> absl::StatusOr<v1::ExportCheckpointResponse> {
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes,
+      grpc::ByteBuffer* response) override {
+    using Exported = SpecAnswer<v1::ExportCheckpointResponse>;
+    const auto call =
+        std::make_shared<const RawCall<v1::ExportCheckpointRequest>>(
+            context, *bytes, response);
+    if (!call->caller.ok()) return AnswerError(context, call->caller.status());
+    loop_.Post<Exported>(
+        [call](Coordinator& coordinator,
+               absl::Time now) -> absl::StatusOr<Exported> {
+          ASSIGN_OR_RETURN(RunMachine* const run, call->FindRun(coordinator));
           ASSIGN_OR_RETURN(RunAnswer answer,
-                           run.Step(event::Export{*request}, now));
+                           run->Step(event::Export{call->request}, now));
           v1::ExportCheckpointResponse& pinned = answer.exported;
-          if (request->release()) return pinned;
-          *pinned.mutable_run() = BuildRun(run, /*with_tensors=*/true);
-          *pinned.mutable_shards() = BuildPlacement(run.state(), coordinator);
-          pinned.set_placement_epoch(run.state().placement_epoch());
-          return pinned;
-        });
+          if (call->request.release()) return Exported{nullptr, pinned};
+          *pinned.mutable_run() = BuildRunWithoutSpec(*run);
+          *pinned.mutable_shards() = BuildPlacement(run->state(), coordinator);
+          pinned.set_placement_epoch(run->state().placement_epoch());
+          return Exported{EncodeSpecPart(*run), std::move(pinned)};
+        },
+        [call](absl::StatusOr<Exported> answer) {
+          if (!answer.ok()) return call->Finish(answer.status());
+          call->Finish(answer->Encode());
+        },
+        call->origin);
+    return call->reactor;
   }
 
  private:

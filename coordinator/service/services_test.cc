@@ -12,20 +12,26 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "atoll/v1/enrolment_service.grpc.pb.h"
 #include "atoll/v1/island_service.grpc.pb.h"
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/v1/server_service.grpc.pb.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/random_id/random_id.h"
+#include "base/rpc/chunk_codec.h"
 #include "base/rpc/listener.h"
 #include "base/rpc/status.h"
 #include "base/status/refusal.h"
 #include "base/time/clock.h"
+#include "base/time/proto_time.h"
 #include "coordinator/client/plan_parts.h"
 #include "coordinator/core/log_history.h"
+#include "coordinator/core/run_queries.h"
 #include "coordinator/core/testing/run_simulation.h"
+#include "coordinator/service/encoded_items.h"
 #include "coordinator/service/event_loop.h"
 #include "coordinator/service/services.h"
+#include "coordinator/service/shared_answer.h"
 #include "coordinator/store/testing/memory_store.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
@@ -65,9 +71,11 @@ struct Life {
     state_service = MakeTrainingStateService(*loop);
     island_service = MakeIslandService(*loop, &signer);
     server_service = MakeServerService(*loop);
+    enrolment_service = MakeEnrolmentService(*loop, "", [] { return true; });
     rpc::RpcServer::Spec server_spec;
     server_spec.services = {run_service.get(), state_service.get(),
-                            island_service.get(), server_service.get()};
+                            island_service.get(), server_service.get(),
+                            enrolment_service.get()};
     server = *rpc::RpcServer::Start(server_spec);
     const auto channel = grpc::CreateChannel(
         server->address(), grpc::InsecureChannelCredentials());
@@ -75,6 +83,7 @@ struct Life {
     states = v1::TrainingStateService::NewStub(channel);
     islands = v1::IslandService::NewStub(channel);
     servers = v1::ServerService::NewStub(channel);
+    enrolment = v1::EnrolmentService::NewStub(channel);
   }
   ~Life() {
     loop->Stop();
@@ -87,11 +96,13 @@ struct Life {
   std::unique_ptr<grpc::Service> state_service;
   std::unique_ptr<grpc::Service> island_service;
   std::unique_ptr<grpc::Service> server_service;
+  std::unique_ptr<grpc::Service> enrolment_service;
   std::unique_ptr<rpc::RpcServer> server;
   std::unique_ptr<v1::RunService::Stub> runs;
   std::unique_ptr<v1::TrainingStateService::Stub> states;
   std::unique_ptr<v1::IslandService::Stub> islands;
   std::unique_ptr<v1::ServerService::Stub> servers;
+  std::unique_ptr<v1::EnrolmentService::Stub> enrolment;
 };
 
 class ServicesTest : public testing::Test {
@@ -552,6 +563,134 @@ TEST_F(ServicesTest, ListsAreMadeInTheReadPoolAndCutIntoPages) {
   EXPECT_EQ(list_checkpoints(), grpc::StatusCode::INVALID_ARGUMENT);
   checkpoints.set_run_id("third");
   EXPECT_EQ(list_checkpoints(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(ServicesTest, TheClusterAndTokensAreReadInThePool) {
+  ASSERT_TRUE(CreateRun().ok());
+  StartServers();
+  {
+    v1::AnnounceGateRequest request;
+    request.set_address("gate.example.org:7402");
+    request.set_pin(std::string(43, 'p'));
+    v1::AnnounceGateResponse response;
+    grpc::ClientContext context;
+    ASSERT_TRUE(
+        life_->enrolment->AnnounceGate(&context, request, &response).ok());
+  }
+  for (const char* token_id : {"abcdefghijkl", "bcdefghijklm"}) {
+    v1::CreateTokenRequest request;
+    v1::Token& token = *request.mutable_token();
+    token.set_token_id(token_id);
+    token.set_role(v1::ENROLLED_ROLE_ISLAND);
+    token.set_run_id("run");
+    token.set_use_count_max(1);
+    *token.mutable_expire_time() = ToProto(absl::Now() + absl::Hours(1));
+    request.set_secret_sha256(std::string(32, 's'));
+    request.set_accept_unbounded(true);
+    v1::CreateTokenResponse response;
+    grpc::ClientContext context;
+    const absl::Status made = rpc::FromGrpc(
+        life_->enrolment->CreateToken(&context, request, &response));
+    ASSERT_TRUE(made.ok()) << made;
+  }
+  v1::GetClusterResponse cluster;
+  const auto get_cluster = [&](absl::Duration patience = absl::Minutes(1)) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + patience));
+    return life_->states->GetCluster(&context, {}, &cluster).error_code();
+  };
+  v1::ListTokensRequest asked;
+  v1::ListTokensResponse tokens;
+  const auto list_tokens = [&](absl::Duration patience = absl::Minutes(1)) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + patience));
+    return life_->enrolment->ListTokens(&context, asked, &tokens).error_code();
+  };
+  // The thread of the core answers neither while the pool is busy.
+  std::promise<void> end;
+  const std::shared_future<void> ended = end.get_future().share();
+  for (int thread = 0; thread < 2; ++thread) {
+    life_->loop->reads().RunOwn([ended] { ended.wait(); });
+  }
+  const absl::Duration soon = absl::Milliseconds(200);
+  EXPECT_EQ(get_cluster(soon), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(list_tokens(soon), grpc::StatusCode::DEADLINE_EXCEEDED);
+  end.set_value();
+
+  const absl::Time before = absl::Now();
+  ASSERT_EQ(get_cluster(), grpc::StatusCode::OK);
+  ASSERT_EQ(cluster.servers_size(), 2);
+  EXPECT_TRUE(cluster.servers(1).alive());
+  EXPECT_EQ(cluster.gates_size(), 1);
+  EXPECT_FALSE(cluster.program_version().empty());
+  EXPECT_GE(FromProto(cluster.time()), before);
+  ASSERT_EQ(list_tokens(), grpc::StatusCode::OK);
+  ASSERT_EQ(tokens.tokens_size(), 2);
+  EXPECT_EQ(tokens.tokens(0).use_count_max(), 1);
+  asked.set_run_id("run");
+  ASSERT_EQ(list_tokens(), grpc::StatusCode::OK);
+  EXPECT_EQ(tokens.tokens_size(), 2);
+  asked.set_run_id("other");
+  ASSERT_EQ(list_tokens(), grpc::StatusCode::OK);
+  EXPECT_EQ(tokens.tokens_size(), 0);
+}
+
+TEST_F(ServicesTest, AnExportIsAnsweredWithTheWholeRun) {
+  RunAll();
+  v1::ExportCheckpointRequest request;
+  request.set_run_id("run");
+  request.set_pin_id("mine");
+  v1::ExportCheckpointResponse exported;
+  const auto ask = [&] {
+    exported.Clear();
+    grpc::ClientContext context;
+    return rpc::FromGrpc(
+        life_->runs->ExportCheckpoint(&context, request, &exported));
+  };
+  ASSERT_TRUE(ask().ok()) << ask();
+  EXPECT_EQ(exported.pin().pin_id(), "mine");
+  EXPECT_EQ(exported.shards_size(), 2);
+  EXPECT_GT(exported.run().spec().layout().tensors_size(), 0);
+  EXPECT_EQ(exported.run().SerializeAsString(), GetRun().SerializeAsString());
+  request.set_release(true);
+  ASSERT_TRUE(ask().ok()) << ask();
+  EXPECT_FALSE(exported.has_run());
+  request.set_run_id("other");
+  EXPECT_TRUE(absl::IsNotFound(ask()));
+}
+
+TEST(CutPageTest, AFullPageContinuesAfterTheItemsThatFit) {
+  v1::ListRunsResponse list;
+  for (const char* id : {"a", "b", "c"}) {
+    v1::Run& run = *list.add_runs();
+    run.set_run_id(id);
+    run.set_state_reason(
+        std::string(EncodedItems::kPageBytesMax * 2 / 5, 'x'));
+  }
+  const EncodedItems items(list, list.runs(),
+                           [](const v1::Run& run) { return run.run_id(); });
+  v1::ListRunsRequest request;
+  v1::ListRunsResponse page;
+  const auto ask = [&] {
+    const auto answer = CutPage<v1::ListRunsResponse>(
+        items, request, [&](const v1::ListRunsRequest& asked) {
+          return PlanRuns(items.names(), asked);
+        });
+    return answer.ok() && rpc::DecodeMessage(*answer, &page);
+  };
+  ASSERT_TRUE(ask());
+  EXPECT_EQ(page.runs_size(), 2);
+  EXPECT_EQ(page.next_page_token(), "after b");
+  request.set_page_token(page.next_page_token());
+  ASSERT_TRUE(ask());
+  ASSERT_EQ(page.runs_size(), 1);
+  EXPECT_EQ(page.runs(0).run_id(), "c");
+  EXPECT_EQ(page.next_page_token(), "");
+  request.set_page_token("after c");
+  ASSERT_TRUE(ask());
+  EXPECT_EQ(page.runs_size(), 0);
+  request.set_page_token("b");
+  EXPECT_FALSE(ask());
 }
 
 TEST_F(ServicesTest, DeletesARunWithItsHistory) {

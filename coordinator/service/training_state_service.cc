@@ -26,8 +26,7 @@
 namespace atl::coordinator {
 namespace {
 
-// A page ends early at this size, because messages are bounded.
-constexpr int64_t kPageBytes = 2 << 20;
+constexpr int64_t kPageBytes = EncodedItems::kPageBytesMax;
 
 // Adds evaluations to the rounds of fragment 0. They came after the commits.
 // One of a lost cut may still have the version's row.
@@ -88,7 +87,8 @@ using RawStates = States::WithRawCallbackMethod_GetRunState<
             States::WithRawCallbackMethod_GetMetrics<
                 States::WithRawCallbackMethod_ListCheckpoints<
                     States::WithRawCallbackMethod_WatchRun<
-                        States::CallbackService>>>>>>;
+                        States::WithRawCallbackMethod_GetCluster<
+                            States::CallbackService>>>>>>>;
 
 absl::StatusOr<grpc::ByteBuffer> CutMetrics(
     const EncodedItems& series, const v1::GetMetricsRequest& request) {
@@ -96,7 +96,7 @@ absl::StatusOr<grpc::ByteBuffer> CutMetrics(
   std::vector<grpc::Slice> parts;
   for (size_t i = 0; i < series.names().size(); ++i) {
     if (request.names().empty() || wanted.erase(series.names()[i]) > 0) {
-      parts.push_back(series.Slice(i, i + 1));
+      series.Add(i, i + 1, parts);
     }
   }
   if (!wanted.empty()) {
@@ -104,7 +104,7 @@ absl::StatusOr<grpc::ByteBuffer> CutMetrics(
                                                  "\" is not a metric of a "
                                                  "run")}});
   }
-  parts.push_back(series.Rest());
+  series.AddRest(parts);
   return grpc::ByteBuffer(parts.data(), parts.size());
 }
 
@@ -144,7 +144,9 @@ class TrainingStateServiceImpl : public RawStates {
         },
         [](const EncodedItems& list, const v1::ListIslandsRequest& asked) {
           return CutPage<v1::ListIslandsResponse>(
-              list, PlanIslands(list.names().size(), asked));
+              list, asked, [&](const v1::ListIslandsRequest& request) {
+                return PlanIslands(list.names().size(), request);
+              });
         });
   }
 
@@ -160,7 +162,9 @@ class TrainingStateServiceImpl : public RawStates {
         },
         [](const EncodedItems& list, const v1::ListCheckpointsRequest& asked) {
           return CutPage<v1::ListCheckpointsResponse>(
-              list, PlanCheckpoints(list.names(), asked));
+              list, asked, [&](const v1::ListCheckpointsRequest& request) {
+                return PlanCheckpoints(list.names(), request);
+              });
         });
   }
 
@@ -251,20 +255,23 @@ class TrainingStateServiceImpl : public RawStates {
   }
 
   grpc::ServerUnaryReactor* GetCluster(
-      grpc::CallbackServerContext* context,
-      const v1::GetClusterRequest* request,
-      v1::GetClusterResponse* response) override {
-    // Not on the loop's thread, which waits for no directory.
-    const bool is_exported = !data_dir_.empty() && IsSecretExported(data_dir_);
-    return Answer<v1::GetClusterResponse>(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+      grpc::ByteBuffer* response) override {
+    return AnswerShared<v1::GetClusterRequest>(
         loop_, context, request, response,
-        [is_exported](Coordinator& coordinator, absl::Time now) {
+        [this](Coordinator& coordinator, absl::Time now) {
           v1::GetClusterResponse cluster = coordinator.DescribeCluster(now);
           cluster.set_has_mirror(coordinator.HasMirror());
-          cluster.set_log_secret_exported(is_exported);
-          cluster.set_program_version(kProgramVersion);
-          *cluster.mutable_time() = ToProto(absl::Now());
-          return cluster;
+          return [this, cluster = std::move(cluster)]() mutable {
+            cluster.set_log_secret_exported(!data_dir_.empty() &&
+                                            IsSecretExported(data_dir_));
+            cluster.set_program_version(kProgramVersion);
+            *cluster.mutable_time() = ToProto(absl::Now());
+            return EncodedItems(cluster);
+          };
+        },
+        [](const EncodedItems& cluster, const v1::GetClusterRequest&) {
+          return cluster.Whole();
         });
   }
 

@@ -380,7 +380,14 @@ TEST(CreateRunTest, ReplayGivesTheCoordinatorAgainWithAGreaterEpoch) {
   server.set_incarnation(2);
   EXPECT_EQ(second.RegisterServer(server, now).status().code(),
             absl::StatusCode::kAborted);
-  EXPECT_EQ(second.ListRuns().runs_size(), 2);
+  const std::vector<RunToList> listed = second.ListRuns();
+  ASSERT_EQ(listed.size(), 2u);
+  EXPECT_EQ(listed[1].spec.get(), &(*second.FindRun("b"))->state().spec())
+      << "a list of many runs copies no spec here";
+  EXPECT_EQ(
+      BuildRuns(listed).runs(1).SerializeAsString(),
+      BuildRun(**second.FindRun("b"), /*with_tensors=*/false)
+          .SerializeAsString());
 }
 
 TEST(CoordinatorTest, TakesOnlyPageTokensThatItGave) {

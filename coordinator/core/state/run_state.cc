@@ -183,6 +183,9 @@ absl::Status RunState::ApplyCreated(const storage::v1::RunCreated& body,
   if (!layout.ok()) return Misfit(layout.status().message());
   layout_ = std::make_shared<const RunLayout>(*std::move(layout));
   created_ = body;
+  spec_ = std::make_shared<const v1::RunSpec>(
+      std::move(*created_.mutable_spec()));
+  created_.clear_spec();
   state_.set_state(v1::RUN_STATE_STARTING);
   create_time_ = time;
   fragments_.resize(layout_->fragment_count());

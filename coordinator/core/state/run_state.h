@@ -145,7 +145,9 @@ class RunState {
   const std::string& run_id() const { return created_.run_id(); }
   // Random, made with the run.
   const std::string& run_uid() const { return created_.run_uid(); }
-  const v1::RunSpec& spec() const { return created_.spec(); }
+  const v1::RunSpec& spec() const { return *spec_; }
+  // The same, for threads that may outlive the run. No event changes it.
+  std::shared_ptr<const v1::RunSpec> shared_spec() const { return spec_; }
   const RunLayout& layout() const { return *layout_; }
   v1::RunState state() const { return state_.state(); }
   const std::string& state_reason() const { return state_.reason(); }
@@ -317,7 +319,9 @@ class RunState {
   absl::Status RestoreFragment(const storage::v1::FragmentSnapshot& snapshot);
   FragmentState* FindFragment(int32_t fragment);
 
-  storage::v1::RunCreated created_;
+  storage::v1::RunCreated created_;  // Without its spec.
+  std::shared_ptr<const v1::RunSpec> spec_ =
+      std::make_shared<const v1::RunSpec>();
   std::shared_ptr<const RunLayout> layout_;  // Shared by copies of the state.
   storage::v1::RunStateSet state_;
   int64_t revision_ = 0;

@@ -99,6 +99,7 @@ storage::v1::RunSnapshot RunState::ToSnapshot() const {
   using coordinator::ToSnapshot;
   storage::v1::RunSnapshot snapshot;
   *snapshot.mutable_created() = created_;
+  *snapshot.mutable_created()->mutable_spec() = *spec_;
   *snapshot.mutable_create_time() = ToProto(create_time_);
   *snapshot.mutable_state() = state_;
   if (ended()) *snapshot.mutable_end_time() = ToProto(end_time_);
