@@ -356,28 +356,23 @@ TEST_F(CallGuardTest, AReaderThatIgnoresRetryInfoWaitsForItsAnswer) {
   for (int i = 0; i < RefusedCallers::kRefusedMax + 1; ++i) {
     ASSERT_TRUE(absl::IsResourceExhausted(GetRun(reader).status()));
   }
-  // Its next call is read after RetryInfo. Others do not wait for that.
+  // Its next calls are read after RetryInfo, but for one or two that gRPC reads
+  // with the answer to a ping.
   std::thread late([&] {
-    EXPECT_TRUE(absl::IsResourceExhausted(GetRun(reader).status()));
-    EXPECT_GE(absl::Now(), begin + absl::Seconds(1));
+    int count = 0;
+    for (; absl::Now() < begin + absl::Seconds(1); ++count) {
+      EXPECT_TRUE(absl::IsResourceExhausted(GetRun(reader).status()));
+    }
+    EXPECT_LE(count, 3);
   });
   const auto island = Dial("atoll:island:attic");
-  for (int i = 0; i < 10 * RefusedCallers::kRefusedMax; ++i) {
+  for (int i = 0; i < 40 * RefusedCallers::kRefusedMax; ++i) {
     EXPECT_TRUE(absl::IsResourceExhausted(GetRun(island).status()));
   }
   EXPECT_TRUE(
       absl::IsResourceExhausted(GetRun(Dial("atoll:reader:kit")).status()));
-  late.join();
-}
-
-TEST_F(CallGuardTest, AStopEndsCallsOfAReaderThatIsHeld) {
-  runs_.is_full = true;
-  const auto reader = Dial("atoll:reader:kit");
-  while (runs_.call_count < RefusedCallers::kRefusedMax + 1) {
-    (void)GetRun(reader);
-  }
-  std::thread late([&] { EXPECT_FALSE(GetRun(reader).ok()); });
-  server_->Stop();
+  // Calls that are held would take more than two minutes.
+  EXPECT_LT(absl::Now(), begin + kPatience) << "others are held too";
   late.join();
 }
 

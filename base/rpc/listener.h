@@ -67,8 +67,9 @@ class RpcServer {
     // Bound of gRPC's buffers, for all connections together. gRPC does not count
     // its slices, which small_frames.h bounds.
     int64_t memory_bytes_max = int64_t{1} << 30;
-    // Bytes that a peer may send on a call ahead of the message being read. 0:
-    // gRPC adapts it to the link's capacity.
+    // Bytes that a peer may send on a call ahead of the message being read; for
+    // ports with bulk streams, where no connection is held (refused_callers.h).
+    // 0: gRPC adapts it to the link's capacity.
     int receive_window_bytes = 0;
     // A connection must complete TLS and send HTTP/2's first frame within this
     // time, or it is closed. gRPC's own bound is two minutes, and keepalive

@@ -7,8 +7,9 @@
 namespace atl::rpc {
 namespace {
 
-// Beyond so many, those that were not refused of late are forgotten.
-constexpr size_t kRememberedMax = 4096;
+// 8192 connections with 8 methods each. Beyond it those that were not refused of
+// late are forgotten; all if most were.
+constexpr size_t kRememberedMax = 65'536;
 // Backoff makes it four times as long after RESOURCE_EXHAUSTED: the first hold
 // takes one to two seconds.
 constexpr absl::Duration kFirstHold = absl::Milliseconds(500);
@@ -27,7 +28,7 @@ absl::Duration RefusedCallers::Note(absl::string_view peer,
     absl::erase_if(uses_, [now](const auto& entry) {
       return now > entry.second.period_end + kHoldMax;
     });
-    if (uses_.size() >= kRememberedMax) uses_.clear();
+    if (uses_.size() > kRememberedMax / 2) uses_.clear();
   }
   Use& use =
       uses_.try_emplace(absl::StrCat(peer, method), ++seed_).first->second;

@@ -36,7 +36,8 @@ class RefusedCallers {
 
   // A call of `method` on the connection of `peer` is refused with `status`,
   // which has a RetryInfo. Returns how long the connection must not be read; as
-  // a rule zero. Twice as long if it is too many calls again after that.
+  // a rule zero. The next hold is twice as long if the connection makes too many
+  // calls again right after this one.
   absl::Duration Note(absl::string_view peer, absl::string_view method,
                       const absl::Status& status, absl::Time now);
 

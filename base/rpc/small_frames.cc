@@ -7,6 +7,9 @@
 #include "absl/status/status.h"
 #include "base/obs/log.h"
 #include "grpc/slice_buffer.h"
+#include "grpcpp/version_info.h"
+
+#if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR == 51
 
 // gRPC's own types, which only its functions know.
 struct grpc_chttp2_transport;
@@ -62,6 +65,8 @@ absl::Status grpc_chttp2_data_parser_parse(void* parser,
   return absl::ResourceExhaustedError("frames of a few bytes");
 }
 
+#endif
+
 namespace atl::rpc {
 
 bool HasSmallSlices(const grpc_slice_buffer& unread) {
@@ -70,11 +75,11 @@ bool HasSmallSlices(const grpc_slice_buffer& unread) {
 }
 
 void EndSmallFrames() {
-  if (is_on.exchange(true)) return;
-  if (Replaced<Parse>(kParseName) == nullptr) {
-    LOG(WARNING) << "this gRPC is not the known one: a peer may take memory "
-                 << "with frames of a few bytes";
-  }
+#if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR == 51
+  if (is_on.exchange(true) || Replaced<Parse>(kParseName) != nullptr) return;
+#endif
+  LOG(WARNING) << "this gRPC is not the known one: a peer may take memory with "
+               << "frames of a few bytes";
 }
 
 }  // namespace atl::rpc

@@ -33,8 +33,8 @@ inline constexpr size_t kSliceBytesMin = 128;
 bool HasSmallSlices(const grpc_slice_buffer& unread);
 
 // From now on, for all connections of the process, also those that it dialled.
-// Before, and with another gRPC than 1.51, nothing is ended; in the latter case
-// this logs a warning. Thread-safe.
+// With headers of another gRPC than 1.51 nothing is replaced, and this logs a
+// warning. Thread-safe.
 void EndSmallFrames();
 
 }  // namespace atl::rpc

@@ -45,6 +45,10 @@ absl::StatusOr<std::vector<Item>> ListAll(
     ASSIGN_OR_RETURN(const Response page, client.Call(method, request));
     const auto& more = (page.*items)();
     all.insert(all.end(), more.begin(), more.end());
+    if (!request.page_token().empty() &&
+        page.next_page_token() == request.page_token()) {
+      return absl::InternalError("the coordinator gives the same page again");
+    }
     request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
   return all;

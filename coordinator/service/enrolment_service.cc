@@ -144,8 +144,12 @@ class EnrolmentServiceImpl
         [](const EncodedItems& list, const v1::ListTokensRequest& asked) {
           if (asked.run_id().empty()) return list.Whole();
           std::vector<grpc::Slice> parts;
-          for (size_t i = 0; i < list.names().size(); ++i) {
-            if (list.names()[i] == asked.run_id()) list.Add(i, i + 1, parts);
+          const auto& names = list.names();
+          for (size_t i = 0; i < names.size();) {
+            size_t end = i;
+            while (end < names.size() && names[end] == asked.run_id()) ++end;
+            list.Add(i, end, parts);
+            i = std::max(end, i + 1);
           }
           return grpc::ByteBuffer(parts.data(), parts.size());
         });

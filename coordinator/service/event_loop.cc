@@ -444,16 +444,26 @@ void EventLoop::RunBatch(CallQueue<Event>& queued) {
 
 void EventLoop::ServeReads() {
   if (read_turns_.empty() || Now() < next_read_) return;
-  const auto first = waiting_reads_.find(read_turns_.front());
+  // Operators' reads, and our own, come before others'.
+  auto turn = std::find_if(
+      read_turns_.begin(), read_turns_.end(), [this](const std::string& key) {
+        const std::vector<Event>& reads = waiting_reads_[key];
+        return std::any_of(reads.begin(), reads.end(), [](const Event& read) {
+          return read.origin.rank == CallRank::kOperator;
+        });
+      });
+  if (turn == read_turns_.end()) turn = read_turns_.begin();
+  const auto first = waiting_reads_.find(*turn);
   std::vector<Event> asked, left;
   int reader_count = 0;
   for (Event& event : std::exchange(first->second, {})) {
-    const bool is_reader = event.origin.rank == CallRank::kReader;
+    const bool is_reader =
+        event.origin.rank == CallRank::kReader && !event.origin.gone();
     const bool is_left = is_reader && reader_count == kViewReadersMax;
     if (is_reader && !is_left) ++reader_count;
     (is_left ? left : asked).push_back(std::move(event));
   }
-  read_turns_.pop_front();
+  read_turns_.erase(turn);
   if (left.empty()) {
     waiting_reads_.erase(first);
   } else {

@@ -443,7 +443,7 @@ TEST_F(EventLoopTest, OneIslandCannotTakeTheStreamsOfOthers) {
 TEST_F(EventLoopTest, OneRunCannotTakeTheStreamsOfOthers) {
   // Five full runs fit.
   EXPECT_GE(PlanPublisher::Bounds().islands.all, 5 * 1024);
-  // The benchmark ran no more.
+  // The control benchmark has no more.
   EXPECT_LE(PlanPublisher::Bounds().islands.all, 10'000);
   EXPECT_GE(PlanPublisher::Bounds().islands.a_run, 1024);
   spec_.plan_streams.islands = {.all = 8, .a_run = 2};
@@ -1129,6 +1129,22 @@ TEST_F(ReadsTest, AViewAnswersAFewReadersThatWaitAndAllOthers) {
   clock_.Advance(absl::Milliseconds(30));
   for (int i = 16; i < 20; ++i) EXPECT_TRUE(readers[i].get().ok());
   EXPECT_EQ(build_count_, 3);
+}
+
+TEST_F(ReadsTest, AnOperatorsReadComesBeforeReaders) {
+  constexpr absl::Duration kCost = absl::Milliseconds(10);
+  EXPECT_TRUE(Read("a", absl::OkStatus(), kCost).get().ok());
+  auto reader =
+      Read("b", absl::OkStatus(), kCost, {.rank = CallRank::kReader});
+  EXPECT_TRUE(Ask().ok());
+  auto own = Read("c", absl::OkStatus(), kCost, {.rank = CallRank::kOperator});
+  EXPECT_TRUE(Ask().ok());
+  clock_.Advance(absl::Milliseconds(90));
+  EXPECT_TRUE(own.get().ok());
+  EXPECT_TRUE(Ask().ok());
+  EXPECT_EQ(build_count_, 2);
+  clock_.Advance(absl::Milliseconds(90));
+  EXPECT_TRUE(reader.get().ok());
 }
 
 TEST_F(ReadsTest, WaitingReadsEndWhenTheLoopStopsOrItsDiskFails) {

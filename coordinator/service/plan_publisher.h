@@ -43,7 +43,7 @@ class PlanPublisher {
   struct Bounds {
     // No run takes the streams of others, and all of them together fit into
     // memory: with TLS a connection and its stream need up to 128 KiB, and a
-    // port takes 8192 connections. The benchmark ran this many.
+    // port takes 8192 connections. The control benchmark has as many.
     StreamBound islands = {10'000, 2048};
     size_t servers = 4096;
     // Streams of one island or server. A newer stream ends the oldest.

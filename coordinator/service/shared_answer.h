@@ -151,6 +151,7 @@ struct SpecAnswer {
     std::vector<grpc::Slice> parts;
     if (spec_part != nullptr) {
       // The part's first byte is the tag of the field in a GetRunResponse.
+      static_assert(Response::kRunFieldNumber < 16, "the tag has one byte");
       constexpr char kTag = Response::kRunFieldNumber << 3 | 2;
       parts.push_back(grpc::Slice(std::string(1, kTag)));
       parts.push_back(ShareSlice(spec_part, 1));
