@@ -107,8 +107,7 @@ class FileSystem {
     return std::make_unique<FileLock>();
   }
 
-  // OpenForWrite, but a new file has mode 0600 if the file system has modes and
-  // forwards no calls.
+  // OpenForWrite, but a new file has mode 0600 if the file system has modes.
   virtual absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenPrivate(
       const std::string& path) {
     return OpenForWrite(path);

@@ -1,5 +1,6 @@
-// Forwards every call to another file system. A file system that changes a call
-// or two derives from it and overrides those. As thread-safe as the other one.
+// Forwards every call to another file system, OpenPrivate as OpenForWrite. A
+// file system that changes a call or two derives from it and overrides those. As
+// thread-safe as the other one.
 
 #pragma once
 

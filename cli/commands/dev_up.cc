@@ -422,8 +422,12 @@ absl::Status DevUp::AwaitIslands() {
 }
 
 absl::Status DevUp::Finish() {
-  ASSIGN_OR_RETURN(const std::vector<v1::Round> rounds,
-                   client_->ListRounds(run_.run_id, 0));
+  std::vector<v1::Round> rounds;
+  RETURN_IF_ERROR(
+      client_->ForEachRound(run_.run_id, 0, [&](v1::Round&& round) {
+        rounds.push_back(std::move(round));
+        return absl::OkStatus();
+      }));
   // received_bytes is what live islands report; an earlier process of this
   // command may have seen more.
   absl::StatusOr<DevResult> before =

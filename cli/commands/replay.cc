@@ -67,16 +67,18 @@ absl::StatusOr<std::vector<v1::Round>> ListDecisions(
     const v1::Pin& pin) {
   std::vector<v1::Round> rounds;
   int64_t beyond = 0;  // Commits whose contributions were not kept.
-  ASSIGN_OR_RETURN(std::vector<v1::Round> later,
-                   client.ListRounds(flags.run_id, pin.commit_seq() - 1));
-  for (v1::Round& round : later) {
-    if (flags.to > 0 && round.commit_seq() > flags.to) break;
-    if (pin.keep_end() > 0 && round.commit_seq() >= pin.keep_end()) {
-      ++beyond;
-    } else {
-      rounds.push_back(std::move(round));
-    }
-  }
+  RETURN_IF_ERROR(client.ForEachRound(
+      flags.run_id, pin.commit_seq() - 1, [&](v1::Round&& round) {
+        if (flags.to > 0 && round.commit_seq() > flags.to) {
+          return absl::OkStatus();
+        }
+        if (pin.keep_end() > 0 && round.commit_seq() >= pin.keep_end()) {
+          ++beyond;
+        } else {
+          rounds.push_back(std::move(round));
+        }
+        return absl::OkStatus();
+      }));
   if (beyond > 0) {
     const std::string text = absl::StrCat(
         "pin ", pin.pin_id(), " kept contributions up to commit ",

@@ -33,6 +33,23 @@ void WaitFor(absl::Duration duration, const std::stop_token& stop) {
                            [&] { return stop.stop_requested(); });
 }
 
+// Gives the pages of `method` to `on_page`, whose error ends it.
+template <typename Method, typename Request, typename OnPage>
+absl::Status ForEachPage(const Client& client, Method method, Request request,
+                         OnPage on_page) {
+  request.set_page_size(kPageSize);
+  do {
+    ASSIGN_OR_RETURN(auto page, client.Call(method, request));
+    RETURN_IF_ERROR(on_page(page));
+    if (!request.page_token().empty() &&
+        page.next_page_token() == request.page_token()) {
+      return absl::InternalError("the coordinator gives the same page again");
+    }
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return absl::OkStatus();
+}
+
 // The `items` of all pages of `method`.
 template <typename Method, typename Request, typename Response, typename Item>
 absl::StatusOr<std::vector<Item>> ListAll(
@@ -40,17 +57,12 @@ absl::StatusOr<std::vector<Item>> ListAll(
     const google::protobuf::RepeatedPtrField<Item>& (Response::*items)()
         const) {
   std::vector<Item> all;
-  request.set_page_size(kPageSize);
-  do {
-    ASSIGN_OR_RETURN(const Response page, client.Call(method, request));
-    const auto& more = (page.*items)();
-    all.insert(all.end(), more.begin(), more.end());
-    if (!request.page_token().empty() &&
-        page.next_page_token() == request.page_token()) {
-      return absl::InternalError("the coordinator gives the same page again");
-    }
-    request.set_page_token(page.next_page_token());
-  } while (!request.page_token().empty());
+  RETURN_IF_ERROR(ForEachPage(
+      client, method, std::move(request), [&](const Response& page) {
+        const auto& more = (page.*items)();
+        all.insert(all.end(), more.begin(), more.end());
+        return absl::OkStatus();
+      }));
   return all;
 }
 
@@ -95,12 +107,18 @@ absl::StatusOr<std::vector<v1::Island>> Client::ListIslands(
                  &v1::ListIslandsResponse::islands);
 }
 
-absl::StatusOr<std::vector<v1::Round>> Client::ListRounds(
-    const std::string& run_id, int64_t after_commit_seq) const {
+absl::Status Client::ForEachRound(
+    const std::string& run_id, int64_t after_commit_seq,
+    absl::FunctionRef<absl::Status(v1::Round&&)> on_round) const {
   auto request = OfRun<v1::ListRoundsRequest>(run_id);
   request.set_after_commit_seq(after_commit_seq);
-  return ListAll(*this, &States::ListRounds, std::move(request),
-                 &v1::ListRoundsResponse::rounds);
+  return ForEachPage(*this, &States::ListRounds, std::move(request),
+                     [&](v1::ListRoundsResponse& page) -> absl::Status {
+                       for (v1::Round& round : *page.mutable_rounds()) {
+                         RETURN_IF_ERROR(on_round(std::move(round)));
+                       }
+                       return absl::OkStatus();
+                     });
 }
 
 absl::StatusOr<std::vector<v1::Checkpoint>> Client::ListCheckpoints(

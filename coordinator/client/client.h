@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -67,10 +68,13 @@ class Client {
   absl::StatusOr<std::vector<v1::Run>> ListRuns() const;
   absl::StatusOr<std::vector<v1::Island>> ListIslands(
       const std::string& run_id) const;
-  absl::StatusOr<std::vector<v1::Round>> ListRounds(
-      const std::string& run_id, int64_t after_commit_seq) const;
   absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(
       const std::string& run_id) const;
+  // Each kept round after `after_commit_seq`, in order. An error of `on_round`
+  // ends it, and is returned. Holds one page: all rounds may be gigabytes.
+  absl::Status ForEachRound(
+      const std::string& run_id, int64_t after_commit_seq,
+      absl::FunctionRef<absl::Status(v1::Round&&)> on_round) const;
 
   // Makes any call: client.Call(&v1::RunService::Stub::PauseRun, request).
   template <typename Stub, typename Request, typename Response>

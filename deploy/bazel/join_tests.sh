@@ -7,6 +7,11 @@
 set -euo pipefail
 
 for file in "$@"; do
+  if [[ $(grep -c '^namespace {$' "$file") != 1 ||
+    $(grep -c '^}  // namespace$' "$file") != 1 ]]; then
+    echo "$file: a test has one unnamed namespace" >&2
+    exit 1
+  fi
   name=$(basename "$file" .cc)
   echo "#line 1 \"$file\""
   sed -e "s|^namespace {\$|namespace $name { namespace {|" \

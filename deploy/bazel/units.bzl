@@ -1439,8 +1439,8 @@ UNITS = {
         "save_set_test": "//base/codec //base/io //base/io/testing:fake_file_system //base/io:forwarding_file_system //base/layout //proto:run_proto :save_set",
     },
     "worker/sdk": {
-        "final_copy": "//base/io //base/io:open_directory //base/io:own_file //base/layout //proto:run_service_proto //worker/save:save_set",
-        "final_copy_test": "//base/io //base/layout :final_copy",
+        "final_copy": "//base/io //base/io:open_directory //base/io:own_file //base/layout //base/random_id //proto:run_service_proto //worker/save:save_set",
+        "final_copy_test": "//base/io //base/layout //base/random_id :final_copy",
         "remote_trainer": "//base/layout //base/layout:schedule //base/layout:trainer_metrics //base/layout:weight_unit //base/obs:log //base/status //base/status:not_finite //proto:run_proto //proto:trainer_proto //worker/island:island_trainer :trainer_host",
         "remote_trainer_test": "//base/layout //base/status:refusal //worker/island/group:island_group :remote_trainer @debian//:protobuf",
         "trainer_host": "//base/layout //base/layout:weight_unit //base/net:packet_socket //base/net:socket //base/obs:log //base/status //base/status:refusal //base/sync:mutex //base/time:clock //proto:run_proto //proto:trainer_proto //worker/island/group:island_group @debian//:protobuf",

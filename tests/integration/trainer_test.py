@@ -590,7 +590,7 @@ class TrainerTest(cluster_module.IntegrationTest):
         self.cluster.processes["island-1"].signal(signal.SIGTERM)
         trainer = self.cluster.processes["trainer-of-island-1"]
         self.assertNotEqual(trainer.wait(), 0)
-        self.assertIn("has left the run, which continues without it",
+        self.assertIn("has left the run before its end",
                       trainer.tail())
         self.assertNotRegex(trainer.tail(), "(?m)^final ")
         self.cluster.runs.CancelRun(run_id="run")

@@ -251,19 +251,20 @@ absl::StatusOr<FinalRun> ReadFinalRun(const RunIslandOptions& options,
 }
 
 // Keeps a copy of the final parameters, which the regions of `host` have. The
-// servers have them, too: a failure is only logged.
-void KeepFinal(const TrainerHost& host, const RunIslandOptions& options,
+// servers have them, too: a failure is logged. FAILED_PRECONDITION: the regions
+// have others.
+absl::Status KeepFinal(const TrainerHost& host, const RunIslandOptions& options,
                const IslandLinks& links, const FinalRun& run) {
   const SavePlace place = MakeSavePlace(options);
   LOG(INFO) << "keeps a copy of the run's final parameters at "
             << FinalCopyPath(place);
   absl::Status kept = links.file_system->CreateDirectories(place.directory);
-  RemoveFinalCopies(*links.file_system, place);
   if (kept.ok()) {
     kept = WriteFinalCopy(*links.file_system, place, run.found, run.layout,
                           run.RegionsOf(host));
   }
   if (!kept.ok()) LOG(WARNING) << "no copy was kept: " << kept;
+  return kept;
 }
 
 // Gives the trainer of `host` the final parameters of a complete run, which it
@@ -317,7 +318,7 @@ absl::Status GiveFinal(TrainerHost& host, const RunIslandOptions& options,
                      " --output DIR` reads them once the servers are back)")));
   }
   RETURN_IF_ERROR(host.Ask(write).status());
-  KeepFinal(host, options, links, final_run);
+  KeepFinal(host, options, links, final_run).IgnoreError();
   return absl::OkStatus();
 }
 
@@ -327,16 +328,22 @@ void EndMember(TrainerHost& host, const RunIslandOptions& options,
                const absl::StatusOr<IslandProgress>& end) {
   if (end.ok() && !end->is_complete) {
     return host.End(absl::CancelledError(
-        "the island has left the run, which continues without it; a new "
-        "start joins it again"));
+        "the island has left the run before its end; a new start joins it "
+        "again"));
   }
-  if (end.ok()) {
+  // Whoever stops the island does not wait for the copy.
+  if (end.ok() && !options.stop.stop_requested()) {
     const absl::StatusOr<FinalRun> run = ReadFinalRun(options, client);
-    if (run.ok()) {
-      KeepFinal(host, options, links, *run);
-    } else {
+    if (!run.ok() || run->found.run().run_uid() != host.run_uid()) {
       LOG(WARNING) << "no copy of the final parameters is kept: "
-                   << run.status();
+                   << (run.ok() ? absl::NotFoundError("the run is deleted")
+                                : run.status());
+    } else if (absl::IsFailedPrecondition(
+                   KeepFinal(host, options, links, *run))) {
+      return host.End(absl::UnavailableError(absl::StrCat(
+          "run ", options.run_id, " is complete, and the trainer does not have ",
+          "its final parameters: start it again, or read them with `atoll run ",
+          "export ", options.run_id, " --output DIR`")));
     }
   }
   host.End(end.status());

@@ -86,6 +86,8 @@ class IslandLoop {
   Action Next(Lane lane = Lane::kTraining) const;
 
   bool joined() const { return joined_; }
+  // Has left the run, perhaps without the final versions.
+  bool left() const { return left_; }
   bool connected() const { return connected_; }
   // Joined, and in this membership the coordinator knows that the island holds
   // a cut.

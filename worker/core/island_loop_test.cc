@@ -183,6 +183,18 @@ TEST_F(IslandLoopTest, FinishesWithTheRun) {
   plan_.set_run_state(v1::RUN_STATE_COMPLETED);
   Publish();
   EXPECT_EQ(Trace(), "finish OK");
+  EXPECT_FALSE(loop_.left());
+}
+
+TEST_F(IslandLoopTest, LeavesACompleteRunIfItIsStoppedBeforeTheFinalVersions) {
+  loop_.set_shows_end(true);
+  PushFirst();
+  Commit(0);
+  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
+  Publish();
+  loop_.OnStopRequested();
+  EXPECT_EQ(Trace(), "leave; finish OK");
+  EXPECT_TRUE(loop_.left());
 }
 
 TEST_F(IslandLoopTest, ShowsTheRunsParametersBeforeItFinishes) {

@@ -232,6 +232,7 @@ class IslandPart {
   void WarnIfZero(const v1::ContributionInfo& info,
                   absl::Span<const float> gradient);
   Taken taken_;
+  bool told_zero_ = false;  // By WarnIfZero, once an attempt.
   // Applied since the newest contribution, for the next record.
   std::vector<AnswerValues<std::vector<float>>> answers_;
   // Tokens since the previous contribution of each fragment, or the begin.

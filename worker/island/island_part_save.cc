@@ -51,6 +51,7 @@ void IslandPart::WarnIfZero(const v1::ContributionInfo& info,
       !absl::c_all_of(gradient, [](float value) { return value == 0; })) {
     return;
   }
+  if (std::exchange(told_zero_, true)) return;
   const std::string line = absl::StrCat(
       "contribution ", info.key().seq(), " of fragment ", info.key().fragment(),
       " has changed nothing (norm 0): after ", info.step_count(),

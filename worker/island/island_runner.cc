@@ -699,7 +699,10 @@ absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
     const absl::StatusOr<v1::Run> run = links_.get_run();
     const bool ours = run.ok() && NoteRunUid(run->run_uid()).ok();
     if (ours && run->state() == v1::RUN_STATE_COMPLETED) {
-      if (!links_.make_island_trainer) return progress_;
+      if (!links_.make_island_trainer) {
+        progress_.is_complete = true;
+        return progress_;
+      }
       // The trainer lacks the final parameters.
       return Refuse(absl::StatusCode::kFailedPrecondition, kRunCompleted,
                     absl::StrCat("run ", options_.run_id, " is complete"));
@@ -711,7 +714,8 @@ absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
   }
   RETURN_IF_ERROR(action.status);
   MutexLock lock(&mutex_);
-  progress_.is_complete = loop_.plan().run_state() == v1::RUN_STATE_COMPLETED;
+  progress_.is_complete =
+      !loop_.left() && loop_.plan().run_state() == v1::RUN_STATE_COMPLETED;
   return progress_;
 }
 

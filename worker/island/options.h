@@ -42,7 +42,9 @@ struct IslandProgress {
   std::string activity;  // "train", "push", "wait", ... (ActionName).
   std::string reason;    // For people.
   int32_t slot = -1;
-  bool is_complete = false;      // At the end: the run is complete.
+  // At the end, process 0's: the run is complete, and the island was a member
+  // until then.
+  bool is_complete = false;
   int64_t version = 0;           // Newest committed version of fragment 0.
   int64_t round_count = 0;       // Versions of the whole run; 0: not planned.
   int64_t step = 0;              // Inner steps taken, by the run's clock.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/io/posix_file_system.h"
 #include "base/layout/digest.h"
+#include "base/random_id/random_id.h"
 #include "gtest/gtest.h"
 
 namespace atl::worker {
@@ -139,10 +140,15 @@ TEST_F(FinalCopyTest, OnlyCopiesOfTheIslandAreRemoved) {
   // A copy under another name may be a person's, too; a pipe never answers.
   const std::string renamed = root_ + "/kept.island.final";
   fs::copy_file(FinalCopyPath(place_), renamed);
+  // A process was killed while it wrote one.
+  const std::string begun = absl::StrCat(FinalCopyPath(place_), ".", RandomId(),
+                                         ".tmp");
+  fs::copy_file(FinalCopyPath(place_), begun);
   ASSERT_EQ(::mkfifo((root_ + "/pipe.island.final").c_str(), 0600), 0);
   // Another run of the island takes the folder.
   RemoveFinalCopies(PosixFileSystem(), {root_, "next", "island"});
   EXPECT_FALSE(fs::exists(FinalCopyPath(place_)));
+  EXPECT_FALSE(fs::exists(begun));
   EXPECT_TRUE(fs::exists(FinalCopyPath({root_, "run", "other"})));
   EXPECT_TRUE(fs::exists(persons));
   EXPECT_TRUE(fs::exists(renamed));

@@ -74,6 +74,8 @@ class TrainerHost {
                        std::stop_token stop,
                        absl::Time give_up = absl::InfiniteFuture());
 
+  // The run of the regions; empty: none.
+  const std::string& run_uid() const { return run_uid_; }
   // The region of `fragment`: the fragment's flat order. Requires: Connect().
   absl::Span<float> region(int32_t fragment) const {
     return regions_[fragment].values();
@@ -142,7 +144,7 @@ class TrainerHost {
   const std::unique_ptr<net::PacketListener> listener_;
   const UniqueFd waker_;
   net::PacketSocket socket_;
-  std::string run_uid_;  // The run of the regions; empty: none.
+  std::string run_uid_;
   std::vector<SharedRegion> regions_;
   uint64_t seq_ = 0;
   v1::WeightUnit weight_unit_ = v1::WEIGHT_UNIT_TOKENS;

@@ -7,7 +7,6 @@
 #include <stop_token>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -67,16 +66,16 @@ absl::Status ListInstead(const std::string& run_id, coordinator::Client& client,
                                " are compacted: lists the rounds since, then "
                                "resumes after revision ",
                                revision));
-  ASSIGN_OR_RETURN(std::vector<v1::Round> rounds,
-                   client.ListRounds(run_id, place.commit_seq));
-  for (v1::Round& round : rounds) {
-    // Later ones come as events.
-    if (round.commit_seq() > state.commit_seq()) break;
-    v1::RunEvent event;
-    *event.mutable_time() = round.commit_time();
-    *event.mutable_round_committed() = std::move(round);
-    printer.Print(event);
-  }
+  RETURN_IF_ERROR(client.ForEachRound(
+      run_id, place.commit_seq, [&](v1::Round&& round) {
+        // Later ones come as events.
+        if (round.commit_seq() > state.commit_seq()) return absl::OkStatus();
+        v1::RunEvent event;
+        *event.mutable_time() = round.commit_time();
+        *event.mutable_round_committed() = std::move(round);
+        printer.Print(event);
+        return absl::OkStatus();
+      }));
   v1::RunEvent event;
   event.set_revision(revision);
   *event.mutable_time() = state.run().has_end_time() ? state.run().end_time()
@@ -142,12 +141,11 @@ absl::Status AddKeptRounds(const WatchOptions& options,
     }
     return absl::OkStatus();
   };
-  ASSIGN_OR_RETURN(const std::vector<v1::Round> rounds,
-                   client.ListRounds(options.run_id, 0));
-  for (const v1::Round& round : rounds) {
-    RETURN_IF_ERROR(add_restores(round.commit_seq()));
-    RETURN_IF_ERROR(CurveError(curves.Add(round)));
-  }
+  RETURN_IF_ERROR(client.ForEachRound(
+      options.run_id, 0, [&](v1::Round&& round) -> absl::Status {
+        RETURN_IF_ERROR(add_restores(round.commit_seq()));
+        return CurveError(curves.Add(round));
+      }));
   return add_restores(std::numeric_limits<int64_t>::max());
 }
 

@@ -220,7 +220,8 @@ class _Attachment:
         mine = weakref.ref(self)  # The hook outlives an island.
         optim = sys.modules["torch.optim.optimizer"]  # No attribute of torch.
         self._handles.append(optim.register_optimizer_step_pre_hook(
-            lambda optimizer, *_: mine() and mine()._before_any(optimizer)))
+            lambda optimizer, *_: (
+                lambda held: held and held._before_any(optimizer))(mine())))
         for scheduler in schedulers:
             kind = type(scheduler)
             scheduler.__class__ = type(kind.__name__, (_Tied, kind),
@@ -267,7 +268,7 @@ class _Attachment:
                         code="FAILED_PRECONDITION",
                         hint="Make all optimizers before atoll.attach, and "
                         "give it a list of them. Give one whose steps shall "
-                        "not count in state=...")
+                        "not count, or that steps attached ones, in state=...")
 
     def _before(self, optimizer: Any, args: tuple[Any, ...],
                 kwargs: dict[str, Any]) -> Any:
