@@ -331,7 +331,7 @@ void EndMember(TrainerHost& host, const RunIslandOptions& options,
         "the island has left the run before its end; a new start joins it "
         "again"));
   }
-  // Whoever stops the island does not wait for the copy.
+  // A stop does not wait for the copy.
   if (end.ok() && !options.stop.stop_requested()) {
     const absl::StatusOr<FinalRun> run = ReadFinalRun(options, client);
     if (!run.ok() || run->found.run().run_uid() != host.run_uid()) {
