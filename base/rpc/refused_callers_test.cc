@@ -43,7 +43,7 @@ TEST_F(RefusedCallersTest, OneThatDoesNotWaitIsHeldOnceEachPeriod) {
   const absl::Duration hold = Refuse(1000, kBegin);
   EXPECT_GE(hold, absl::Seconds(1));
   EXPECT_LE(hold, absl::Seconds(2));
-  // What was read before the hold.
+  // The port had read these calls before the hold began.
   EXPECT_EQ(Refuse(1000, kBegin + hold / 2), absl::ZeroDuration());
 }
 

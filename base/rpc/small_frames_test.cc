@@ -135,7 +135,7 @@ class Peer {
   bool is_open_ = true;
   bool ping_is_answered_ = false;
   std::string in_, out_;
-  // What may be sent: on the connection, and on the call.
+  // Bytes that the peer still takes, on the connection and on the call.
   int64_t window_ = 65535, call_window_ = 65535;
 };
 

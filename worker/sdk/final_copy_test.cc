@@ -66,7 +66,7 @@ class FinalCopyTest : public testing::Test {
     return WriteFinalCopy(PosixFileSystem(), place_, found_, layout_,
                           Spans(values_));
   }
-  // What the copy gives; empty: there is none.
+  // The values of the copy. Empty: no copy counts.
   std::vector<std::vector<float>> Read() {
     std::vector<std::vector<float>> read(2, std::vector<float>(5));
     if (!ReadFinalCopy(PosixFileSystem(), place_, found_, layout_,

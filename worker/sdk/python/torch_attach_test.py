@@ -270,7 +270,7 @@ class LoopTest(AttachCase):
         self.assertFalse(island.ended)
         self.step()
         self.assertTrue(island.ended)
-        # What follows the run is the program's own.
+        # After the run the program may step the model as it likes.
         self.step(optimizer=anew)
         self.assertNotEqual(self.model.bias.item(), 2)
 
