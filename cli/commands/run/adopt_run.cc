@@ -79,9 +79,9 @@ absl::StatusOr<std::optional<v1::Run>> FindInCluster(
 }
 
 // As FindToAdopt, in one look. A checkpoint that its run removes meanwhile is
-// passed over.
+// passed over; `passed_over` is set then.
 absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> LookOnce(
-    ObjectStore& store, const AdoptOptions& options) {
+    ObjectStore& store, const AdoptOptions& options, bool& passed_over) {
   MirrorChoice choice;
   choice.run = options.run_uid.empty() ? options.run_id : options.run_uid;
   absl::StatusOr<std::vector<CheckpointPlace>> places =
@@ -98,7 +98,10 @@ absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> LookOnce(
   for (const CheckpointPlace& place : *places) {
     ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> found,
                      ReadFound(store, place));
-    if (!found.has_value()) continue;
+    if (!found.has_value()) {
+      passed_over = true;
+      continue;
+    }
     const bool is_named = options.from == FormatPlace(place);
     if (found->checkpoint == nullptr) {
       // The user has not chosen an older one in its place.
@@ -145,11 +148,14 @@ absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> FindToAdopt(
     ObjectStore& store, const AdoptOptions& options) {
   std::vector<CheckpointPlace> seen;
   for (int look = 0;; ++look) {
-    auto found = LookOnce(store, options);
-    if (!HasReason(found.status(), "NO_CHECKPOINT") || look == kLooksMax) {
+    bool passed_over = false;
+    auto found = LookOnce(store, options, passed_over);
+    if (look == kLooksMax ||
+        !(passed_over || HasReason(found.status(), "NO_CHECKPOINT"))) {
       return found;
     }
-    // A run that lives may have put its newest one in the place of all.
+    // A run that lives may have put its newest one in the place of all, or of
+    // the one that was passed over: what was found would be too old.
     auto places = mirror::ListCheckpoints(store);
     if (!places.ok() || *places == seen) return found;
     seen = *std::move(places);

@@ -1,15 +1,23 @@
 #include "cli/commands/run/adopt_run.h"
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/io/posix_file_system.h"
 #include "base/layout/layout.h"
 #include "base/mirror/mirror_manifest.h"
 #include "base/mirror/testing/small_checkpoint.h"
 #include "base/object_store/file_store.h"
+#include "base/object_store/object_store.h"
 #include "base/object_store/object_url.h"
 #include "base/random_id/random_id.h"
 #include "cli/output/error.h"
@@ -102,6 +110,56 @@ TEST_F(AdoptRunTest, ADamagedNewestOneIsNotReplacedByAnOlderOne) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(GetHint(status), HasSubstr("--from"));
   EXPECT_EQ(Find("round-8"), "round-8");
+}
+
+// A store whose run moves its newest checkpoint to another run_epoch after the
+// first list of checkpoints.
+class MovingStore : public ObjectStore {
+ public:
+  MovingStore(ObjectStore& store, absl::AnyInvocable<void()> move)
+      : store_(store), move_(std::move(move)) {}
+
+  absl::StatusOr<std::vector<ObjectInfo>> List(absl::string_view prefix,
+                                               int64_t count_max) override {
+    auto listed = store_.List(prefix, count_max);
+    if (move_ != nullptr) std::exchange(move_, nullptr)();
+    return listed;
+  }
+  absl::StatusOr<ObjectInfo> Stat(absl::string_view name) override {
+    return store_.Stat(name);
+  }
+  absl::Status Read(absl::string_view name, const ReadRange& range,
+                    ObjectSink sink) override {
+    return store_.Read(name, range, sink);
+  }
+  absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(
+      absl::string_view name, WriteMode mode) override {
+    return store_.Write(name, mode);
+  }
+  std::string GetUrl(absl::string_view name) const override {
+    return store_.GetUrl(name);
+  }
+
+ private:
+  ObjectStore& store_;
+  absl::AnyInvocable<void()> move_;
+};
+
+TEST_F(AdoptRunTest, ANewestOneThatMovesIsNotReplacedByAnOlderOne) {
+  Put(Manifest(8));
+  const MirrorManifest newest = Manifest(9);
+  Put(newest);
+  MovingStore store(*store_, [&] {
+    MirrorManifest moved = newest;
+    moved.set_run_epoch(newest.run_epoch() + 1);
+    Put(moved);
+    EXPECT_TRUE(
+        store_->Remove(mirror::ManifestName(mirror::GetPlace(newest))).ok());
+  });
+  const auto found = FindToAdopt(store, options_);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ((*found)->manifest().pin().pin_id(), "round-9");
+  EXPECT_EQ((*found)->manifest().run_epoch(), newest.run_epoch() + 1);
 }
 
 TEST_F(AdoptRunTest, OneOfSeveralRunsIsNamedByItsUid) {

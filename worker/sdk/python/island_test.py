@@ -549,14 +549,17 @@ class LoopTest(IslandCase):
             self.assertEqual(peer.wait_for_close(), [])
 
         ready, go = os.pipe()
+        began, begin = os.pipe()
         with self.exchange(script):
             island = self.island()
             island.start()
             child = os.fork()
             if child == 0:
                 os.close(go)
+                os.write(begin, b".")  # It has let go of the lock.
                 os.read(ready, 1)  # Lives until the test ends.
                 os._exit(0)
+            os.read(began, 1)
             island._client.finish(island._train,
                                   island._client.total(island._train))
             island._client.session.close()
@@ -564,7 +567,8 @@ class LoopTest(IslandCase):
         self.island()._client.close()  # The lock is free.
         os.close(go)
         os.waitpid(child, 0)
-        os.close(ready)
+        for end in (ready, began, begin):
+            os.close(end)
 
 
 class NewsTest(IslandCase):
