@@ -1,6 +1,5 @@
-// Forwards every call to another file system, OpenPrivate as OpenForWrite. A
-// file system that changes a call or two derives from it and overrides those. As
-// thread-safe as the other one.
+// Forwards every call to another file system. A file system that changes a call
+// or two derives from it and overrides those. As thread-safe as the other one.
 
 #pragma once
 
@@ -24,8 +23,12 @@ class ForwardingFileSystem : public FileSystem {
     return files_.OpenForRead(path);
   }
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
-    return files_.OpenForWrite(path);
+      const std::string& path) final {
+    return OpenWritable(path, /*is_private=*/false);
+  }
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenPrivate(
+      const std::string& path) final {
+    return OpenWritable(path, /*is_private=*/true);
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
     return files_.Rename(from, to);
@@ -47,6 +50,13 @@ class ForwardingFileSystem : public FileSystem {
   absl::StatusOr<std::unique_ptr<FileLock>> Lock(
       const std::string& path) override {
     return files_.Lock(path);
+  }
+
+ protected:
+  // OpenPrivate or OpenForWrite.
+  virtual absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) {
+    return is_private ? files_.OpenPrivate(path) : files_.OpenForWrite(path);
   }
 
  private:

@@ -42,10 +42,10 @@ class TimedFile : public RandomAccessFile {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RandomAccessFile>> TimedFileSystem::OpenForWrite(
-    const std::string& path) {
+absl::StatusOr<std::unique_ptr<RandomAccessFile>> TimedFileSystem::OpenWritable(
+    const std::string& path, bool is_private) {
   ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
-                   ForwardingFileSystem::OpenForWrite(path));
+                   ForwardingFileSystem::OpenWritable(path, is_private));
   return std::make_unique<TimedFile>(std::move(file), clock_, on_sync_);
 }
 

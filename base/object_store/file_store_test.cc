@@ -62,9 +62,9 @@ class FullFileSystem : public ForwardingFileSystem {
  public:
   FullFileSystem() : ForwardingFileSystem(PosixFileSystem()) {}
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
-    auto file = ForwardingFileSystem::OpenForWrite(path);
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override {
+    auto file = ForwardingFileSystem::OpenWritable(path, is_private);
     if (!file.ok()) return file;
     return std::make_unique<FullFile>(*std::move(file), room_bytes);
   }

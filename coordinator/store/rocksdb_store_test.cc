@@ -550,9 +550,9 @@ class FaultyMark : public ForwardingFileSystem {
   int error_number = 0;
   bool skips_syncs = false;
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
-    auto file = ForwardingFileSystem::OpenForWrite(path);
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override {
+    auto file = ForwardingFileSystem::OpenWritable(path, is_private);
     if (!file.ok()) return file;
     return std::make_unique<File>(*std::move(file), *this);
   }

@@ -43,10 +43,10 @@ class MortalFiles : public ForwardingFileSystem {
         life_(life),
         die_(std::move(die)) {}
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override {
     RETURN_IF_ERROR(Live(path));
-    return ForwardingFileSystem::OpenForWrite(path);
+    return ForwardingFileSystem::OpenWritable(path, is_private);
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
     RETURN_IF_ERROR(Live(to));

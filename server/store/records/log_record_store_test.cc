@@ -430,9 +430,9 @@ class DyingDisk : public DyingFileSystem {
  public:
   using DyingFileSystem::DyingFileSystem;
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
-    auto file = DyingFileSystem::OpenForWrite(path);
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override {
+    auto file = DyingFileSystem::OpenWritable(path, is_private);
     if (!file.ok()) return file.status();
     return std::make_unique<File>(*this, *std::move(file));
   }
@@ -539,9 +539,9 @@ class SyncHookFileSystem : public ForwardingFileSystem {
   SyncHookFileSystem(FileSystem& files, std::function<void()> hook)
       : ForwardingFileSystem(files), hook_(std::move(hook)) {}
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
-    auto file = ForwardingFileSystem::OpenForWrite(path);
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override {
+    auto file = ForwardingFileSystem::OpenWritable(path, is_private);
     if (!file.ok() || !absl::EndsWith(path, ".log")) return file;
     return std::make_unique<File>(hook_, *std::move(file));
   }

@@ -33,9 +33,9 @@ class SmallDisk : public ForwardingFileSystem {
         directory_(std::move(directory)),
         room_(room) {}
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
-    auto file = ForwardingFileSystem::OpenForWrite(path);
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override {
+    auto file = ForwardingFileSystem::OpenWritable(path, is_private);
     if (!file.ok()) return file.status();
     return std::make_unique<File>(*this, *std::move(file));
   }
