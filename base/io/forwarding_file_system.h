@@ -1,14 +1,19 @@
 // Forwards every call to another file system. A file system that changes a call
-// or two derives from it and overrides those. As thread-safe as the other one.
+// or two derives from it and overrides those. ForwardingFile is the same for an
+// open file. As thread-safe as the other one.
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/io/file_system.h"
 
 namespace atl {
@@ -61,6 +66,33 @@ class ForwardingFileSystem : public FileSystem {
 
  private:
   FileSystem& files_;
+};
+
+class ForwardingFile : public RandomAccessFile {
+ public:
+  explicit ForwardingFile(std::unique_ptr<RandomAccessFile> file)
+      : file_(std::move(file)) {}
+
+  absl::StatusOr<int64_t> ReadAt(int64_t offset,
+                                 absl::Span<char> out) const override {
+    return file_->ReadAt(offset, out);
+  }
+  absl::Status WriteAt(int64_t offset,
+                       absl::Span<const absl::string_view> pieces) override {
+    return file_->WriteAt(offset, pieces);
+  }
+  absl::Status WriteStraightAt(int64_t offset,
+                               absl::string_view bytes) override {
+    return file_->WriteStraightAt(offset, bytes);
+  }
+  absl::Status Sync() override { return file_->Sync(); }
+  absl::Status Preallocate(int64_t size) override {
+    return file_->Preallocate(size);
+  }
+  absl::StatusOr<int64_t> Size() const override { return file_->Size(); }
+
+ private:
+  const std::unique_ptr<RandomAccessFile> file_;
 };
 
 }  // namespace atl

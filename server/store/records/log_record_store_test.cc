@@ -438,33 +438,26 @@ class DyingDisk : public DyingFileSystem {
   }
 
  private:
-  class File : public RandomAccessFile {
+  class File : public ForwardingFile {
    public:
     File(DyingDisk& fs, std::unique_ptr<RandomAccessFile> file)
-        : fs_(fs), file_(std::move(file)) {}
-    absl::StatusOr<int64_t> ReadAt(int64_t offset,
-                                   absl::Span<char> out) const override {
-      return file_->ReadAt(offset, out);
-    }
-    using RandomAccessFile::WriteAt;
+        : ForwardingFile(std::move(file)), fs_(fs) {}
     absl::Status WriteAt(int64_t offset,
                          absl::Span<const absl::string_view> pieces) override {
       const absl::Status alive = fs_.Step();
-      return alive.ok() ? file_->WriteAt(offset, pieces) : alive;
+      return alive.ok() ? ForwardingFile::WriteAt(offset, pieces) : alive;
     }
     absl::Status Sync() override {
       const absl::Status alive = fs_.Step();
-      return alive.ok() ? file_->Sync() : alive;
+      return alive.ok() ? ForwardingFile::Sync() : alive;
     }
     absl::Status Preallocate(int64_t size) override {
       const absl::Status alive = fs_.Step();
-      return alive.ok() ? file_->Preallocate(size) : alive;
+      return alive.ok() ? ForwardingFile::Preallocate(size) : alive;
     }
-    absl::StatusOr<int64_t> Size() const override { return file_->Size(); }
 
    private:
     DyingDisk& fs_;
-    const std::unique_ptr<RandomAccessFile> file_;
   };
 };
 
@@ -547,32 +540,18 @@ class SyncHookFileSystem : public ForwardingFileSystem {
   }
 
  private:
-  class File : public RandomAccessFile {
+  class File : public ForwardingFile {
    public:
     File(const std::function<void()>& hook,
          std::unique_ptr<RandomAccessFile> file)
-        : hook_(hook), file_(std::move(file)) {}
-    absl::StatusOr<int64_t> ReadAt(int64_t offset,
-                                   absl::Span<char> out) const override {
-      return file_->ReadAt(offset, out);
-    }
-    using RandomAccessFile::WriteAt;
-    absl::Status WriteAt(int64_t offset,
-                         absl::Span<const absl::string_view> pieces) override {
-      return file_->WriteAt(offset, pieces);
-    }
+        : ForwardingFile(std::move(file)), hook_(hook) {}
     absl::Status Sync() override {
       hook_();
-      return file_->Sync();
+      return ForwardingFile::Sync();
     }
-    absl::Status Preallocate(int64_t size) override {
-      return file_->Preallocate(size);
-    }
-    absl::StatusOr<int64_t> Size() const override { return file_->Size(); }
 
    private:
     const std::function<void()>& hook_;
-    const std::unique_ptr<RandomAccessFile> file_;
   };
 
   const std::function<void()> hook_;
