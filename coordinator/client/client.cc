@@ -1,6 +1,7 @@
 #include "coordinator/client/client.h"
 
 #include <algorithm>
+#include <future>
 #include <random>
 #include <utility>
 
@@ -11,7 +12,6 @@
 #include "base/rpc/wait_notice.h"
 #include "base/rpc/watch.h"
 #include "base/status/status_macros.h"
-#include "base/sync/mutex.h"
 
 namespace atl::coordinator {
 namespace {
@@ -24,15 +24,9 @@ constexpr int kPageSize = 500;  // The most that the coordinator gives.
 
 // Waits for `duration`, or until `stop` is requested.
 void WaitFor(absl::Duration duration, const std::stop_token& stop) {
-  Mutex mutex;
-  CondVar stopped;
-  const std::stop_callback wake(stop, [&] {
-    MutexLock lock(&mutex);
-    stopped.SignalAll();
-  });
-  MutexLock lock(&mutex);
-  stopped.AwaitWithTimeout(&mutex, duration,
-                           [&] { return stop.stop_requested(); });
+  std::promise<void> stopped;
+  const std::stop_callback wake(stop, [&] { stopped.set_value(); });
+  stopped.get_future().wait_for(absl::ToChronoNanoseconds(duration));
 }
 
 // Gives the `items` of all pages of `method` to `on_item`, whose error ends it.
