@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/codec/f32_bytes.h"
 #include "base/io/open_directory.h"
 #include "base/io/own_file.h"
 #include "base/layout/digest.h"
@@ -93,8 +94,7 @@ absl::Status WriteFinalCopy(FileSystem& files, const SavePlace& place,
   const std::string header = Header(place, found);
   std::vector<absl::string_view> pieces = {header};
   for (const absl::Span<float> values : fragments) {
-    pieces.emplace_back(reinterpret_cast<const char*>(values.data()),
-                        values.size() * sizeof(float));
+    pieces.push_back(codec::F32Bytes(values));
   }
   return ReplaceOwnFile(files, FinalCopyPath(place), pieces);
 }
