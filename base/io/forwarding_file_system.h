@@ -58,7 +58,7 @@ class ForwardingFileSystem : public FileSystem {
   }
 
  protected:
-  // OpenPrivate or OpenForWrite.
+  // OpenForWrite and OpenPrivate call this.
   virtual absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
       const std::string& path, bool is_private) {
     return is_private ? files_.OpenPrivate(path) : files_.OpenForWrite(path);
