@@ -1,24 +1,58 @@
 #include "base/io/forwarding_file_system.h"
 
 #include <cstdlib>
+#include <filesystem>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/io/posix_file_system.h"
 #include "gtest/gtest.h"
 
 namespace atl {
 namespace {
 
+std::string NewPath() {
+  std::string pattern = testing::TempDir() + "/forwarded_XXXXXX";
+  return std::string(mkdtemp(pattern.data())) + "/file";
+}
+
 // FileSystem::Lock has a default that locks nothing.
 TEST(ForwardingFileSystemTest, LocksInTheOtherFileSystem) {
-  std::string pattern = testing::TempDir() + "/forwarded_XXXXXX";
-  const std::string path = std::string(mkdtemp(pattern.data())) + "/lock";
+  const std::string path = NewPath();
   ForwardingFileSystem files(PosixFileSystem());
   const auto lock = files.Lock(path);
   ASSERT_TRUE(lock.ok()) << lock.status();
   EXPECT_TRUE(
       absl::IsFailedPrecondition(PosixFileSystem().Lock(path).status()));
+}
+
+// Counts calls that open a file for writing.
+class CountingFileSystem : public ForwardingFileSystem {
+ public:
+  using ForwardingFileSystem::ForwardingFileSystem;
+
+  int count = 0;
+
+ protected:
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override {
+    ++count;
+    return ForwardingFileSystem::OpenWritable(path, is_private);
+  }
+};
+
+TEST(ForwardingFileSystemTest, OneOverrideSeesPrivateFilesToo) {
+  using std::filesystem::perms;
+  CountingFileSystem files(PosixFileSystem());
+  const std::string path = NewPath();
+  ASSERT_TRUE(files.OpenPrivate(path).ok());
+  EXPECT_EQ(files.count, 1);
+  ASSERT_TRUE(files.OpenForWrite(path).ok());
+  EXPECT_EQ(files.count, 2);
+  EXPECT_EQ(std::filesystem::status(path).permissions(),
+            perms::owner_read | perms::owner_write);
 }
 
 }  // namespace

@@ -108,11 +108,11 @@ class AttackedFileSystem : public ForwardingFileSystem {
   explicit AttackedFileSystem(std::string root)
       : ForwardingFileSystem(PosixFileSystem()), root_(std::move(root)) {}
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string &path) override {
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string &path, bool is_private) override {
     fs::rename(root_ + "/mine/a", root_ + "/ours");
     fs::create_symlink("../secret", root_ + "/mine/a");
-    return ForwardingFileSystem::OpenForWrite(path);
+    return ForwardingFileSystem::OpenWritable(path, is_private);
   }
 
  private:

@@ -54,14 +54,11 @@ absl::Status Replace(FileSystem &file_system, const std::string &to,
 // Removes the temporary files for `path`, as far as possible.
 void RemoveTemporaries(FileSystem &file_system, const std::string &path) {
   const std::string directory = ParentDirectory(path);
-  const std::string prefix =
-      absl::StrCat(path.substr(path.rfind('/') + 1), ".");
+  const std::string own = path.substr(path.rfind('/') + 1);
   const auto names = file_system.List(directory);
   if (!names.ok()) return;
   for (const std::string &name : *names) {
-    absl::string_view id = name;
-    if (absl::ConsumePrefix(&id, prefix) &&
-        absl::ConsumeSuffix(&id, kTemporarySuffix) && IsRandomId(id)) {
+    if (name != own && OwnFileName(name) == own) {
       file_system.Remove(absl::StrCat(directory, "/", name)).IgnoreError();
     }
   }
@@ -73,6 +70,15 @@ absl::Status ReplaceFile(FileSystem &file_system, const std::string &path,
                          absl::string_view bytes) {
   ASSIGN_OR_RETURN(const std::string to, FollowTrustedLinks(path));
   return Replace(file_system, to, absl::MakeConstSpan(&bytes, 1));
+}
+
+absl::string_view OwnFileName(absl::string_view name) {
+  absl::string_view stem = name;
+  if (!absl::ConsumeSuffix(&stem, kTemporarySuffix)) return name;
+  const size_t dot = stem.rfind('.');
+  return dot != stem.npos && IsRandomId(stem.substr(dot + 1))
+             ? stem.substr(0, dot)
+             : name;
 }
 
 absl::Status ReplaceOwnFile(FileSystem &file_system, const std::string &path,

@@ -30,6 +30,10 @@ absl::Status ReplaceFile(FileSystem &file_system, const std::string &path,
 absl::Status ReplaceOwnFile(FileSystem &file_system, const std::string &path,
                             absl::Span<const absl::string_view> pieces);
 
+// Returns NAME for NAME.ID.tmp, the name of a temporary file of ReplaceOwnFile.
+// Returns any other name unchanged.
+absl::string_view OwnFileName(absl::string_view name);
+
 // ReplaceFile for the --port-file of a program: `text` is "PORT" or
 // "HOST:PORT". Nothing if `path` is empty.
 //

@@ -29,9 +29,11 @@ class TimedFileSystem : public ForwardingFileSystem {
         clock_(clock),
         on_sync_(std::move(on_sync)) {}
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override;
   absl::Status SyncDirectory(const std::string& path) override;
+
+ protected:
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override;
 
  private:
   const Clock& clock_;

@@ -91,9 +91,8 @@ std::string ParametersSha256(const RunLayout& layout,
          begin += codec::kBlockElements) {
       const int64_t count =
           std::min(codec::kBlockElements, tensor.element_count - begin);
-      const absl::Span<const char> bytes = codec::F32Bytes(
-          elements.subspan(tensor.model_offset + begin, count));
-      const auto digest = codec::ComputeSha256({bytes.data(), bytes.size()});
+      const auto digest = codec::ComputeSha256(codec::F32Bytes(
+          elements.subspan(tensor.model_offset + begin, count)));
       all.Update(absl::string_view(reinterpret_cast<const char*>(digest.data()),
                                    digest.size()));
     }

@@ -31,29 +31,19 @@ using ::testing::IsEmpty;
 using Code = absl::StatusCode;
 
 // A file that accepts `room` bytes, then is on a full disk.
-class FullFile : public RandomAccessFile {
+class FullFile : public ForwardingFile {
  public:
   FullFile(std::unique_ptr<RandomAccessFile> file, int64_t room)
-      : file_(std::move(file)), room_(room) {}
+      : ForwardingFile(std::move(file)), room_(room) {}
 
-  absl::StatusOr<int64_t> ReadAt(int64_t offset,
-                                 absl::Span<char> out) const override {
-    return file_->ReadAt(offset, out);
-  }
   absl::Status WriteAt(int64_t offset,
                        absl::Span<const absl::string_view> pieces) override {
     for (const absl::string_view piece : pieces) room_ -= piece.size();
     if (room_ < 0) return absl::ResourceExhaustedError("the disk is full");
-    return file_->WriteAt(offset, pieces);
+    return ForwardingFile::WriteAt(offset, pieces);
   }
-  absl::Status Sync() override { return file_->Sync(); }
-  absl::Status Preallocate(int64_t size) override {
-    return file_->Preallocate(size);
-  }
-  absl::StatusOr<int64_t> Size() const override { return file_->Size(); }
 
  private:
-  const std::unique_ptr<RandomAccessFile> file_;
   int64_t room_;
 };
 
@@ -62,9 +52,9 @@ class FullFileSystem : public ForwardingFileSystem {
  public:
   FullFileSystem() : ForwardingFileSystem(PosixFileSystem()) {}
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
-    auto file = ForwardingFileSystem::OpenForWrite(path);
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override {
+    auto file = ForwardingFileSystem::OpenWritable(path, is_private);
     if (!file.ok()) return file;
     return std::make_unique<FullFile>(*std::move(file), room_bytes);
   }

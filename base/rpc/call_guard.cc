@@ -114,7 +114,8 @@ class CallGuard::Call : public grpc::experimental::Interceptor {
         guard_.check_ != nullptr && !guard_.guarded_.contains(method_) &&
         (state.peer == nullptr || guard_.check_->Knows(*state.peer, key));
     guard_.Start(call_, std::move(state));
-    if (is_checked_here && !guard_.Check(call_, method_).ok()) {
+    if (is_checked_here &&
+        !guard_.Check(call_, method_, [] { return nullptr; })->ok()) {
       call_.TryCancel();
     }
   }
@@ -174,11 +175,9 @@ absl::StatusOr<std::unique_ptr<grpc::Service>> CallGuard::Guard(
       std::unique_ptr<GuardedService> guarded,
       GuardedService::Make(
           service,
-          [this](const grpc::ServerContextBase& call,
-                 absl::string_view method) { return Check(call, method); },
-          [this](const grpc::ServerContextBase& call,
+          [this](const grpc::ServerContextBase& call, absl::string_view method,
                  absl::FunctionRef<std::function<void()>()> make_later) {
-            return Prepare(call, make_later);
+            return Check(call, method, make_later);
           },
           [this](const grpc::ServerContextBase& call, bool reads) {
             SetReads(call, reads);
@@ -364,27 +363,9 @@ void CallGuard::ShutThoseThatNoLongerCount() {
   }
 }
 
-bool CallGuard::Prepare(const grpc::ServerContextBase& call,
-                        absl::FunctionRef<std::function<void()>()> make_later) {
-  if (check_ == nullptr) return false;
-  std::string key;
-  std::shared_ptr<const grpc::AuthContext> peer;
-  {
-    MutexLock lock(&mutex_);
-    const auto found = calls_.find(&call);
-    if (found == calls_.end() || found->second.peer == nullptr ||
-        found->second.is_excess) {
-      return false;
-    }
-    key = found->second.key;
-    peer = found->second.peer;
-  }
-  return !check_->Knows(*peer, key) &&
-         examiner_->Examine(key, std::move(peer), make_later());
-}
-
-absl::Status CallGuard::Check(const grpc::ServerContextBase& call,
-                              absl::string_view method) const {
+std::optional<absl::Status> CallGuard::Check(
+    const grpc::ServerContextBase& call, absl::string_view method,
+    absl::FunctionRef<std::function<void()>()> make_later) const {
   State state;
   bool is_port_full = false;
   {
@@ -413,6 +394,12 @@ absl::Status CallGuard::Check(const grpc::ServerContextBase& call,
   }
   if (state.peer == nullptr || check_ == nullptr) {
     return absl::UnauthenticatedError("a call without a certificate");
+  }
+  if (!check_->Knows(*state.peer, state.key)) {
+    std::function<void()> later = make_later();
+    if (later && examiner_->Examine(state.key, state.peer, std::move(later))) {
+      return std::nullopt;
+    }
   }
   const bool is_unknown =
       dynamic_cast<const grpc::GenericCallbackServerContext*>(&call) != nullptr;

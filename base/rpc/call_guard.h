@@ -27,6 +27,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -136,13 +137,10 @@ class CallGuard {
   void EndLongPause();
   void ShutThoseThatNoLongerCount();
 
-  // As GuardedService::Prepare.
-  bool Prepare(const grpc::ServerContextBase& call,
-               absl::FunctionRef<std::function<void()>()> make_later);
-
-  // OK if the call may be answered. `method` is as its service names it.
-  absl::Status Check(const grpc::ServerContextBase& call,
-                     absl::string_view method) const;
+  // As GuardedService::Check.
+  std::optional<absl::Status> Check(
+      const grpc::ServerContextBase& call, absl::string_view method,
+      absl::FunctionRef<std::function<void()>()> make_later) const;
 
   const std::shared_ptr<net::BoundedListener> listener_;
   const std::shared_ptr<CallerCheck> check_;

@@ -89,22 +89,23 @@ class GuardedHandler : public MethodHandler {
  public:
   GuardedHandler(const RpcServiceMethod& method,
                  const GuardedService::Check& check,
-                 const GuardedService::Prepare& prepare,
                  const GuardedService::Wait& wait)
-      : method_(method), check_(check), prepare_(prepare), wait_(wait) {}
+      : method_(method), check_(check), wait_(wait) {}
 
   void RunHandler(const HandlerParameter& call) override {
-    const auto make_later = [this, &call] {
-      return std::function<void()>([this, call] { Run(call); });
-    };
-    if (!prepare_(*call.server_context, make_later)) Run(call);
+    Run(call, [this, &call] {
+      return [this, call] { Run(call, [] { return nullptr; }); };
+    });
   }
 
  private:
-  void Run(const HandlerParameter& call) {
-    const absl::Status status = check_(*call.server_context, method_.name());
-    if (!status.ok()) {
-      Refuse(call, status);
+  void Run(const HandlerParameter& call,
+           absl::FunctionRef<std::function<void()>()> make_later) {
+    const std::optional<absl::Status> status =
+        check_(*call.server_context, method_.name(), make_later);
+    if (!status.has_value()) return;
+    if (!status->ok()) {
+      Refuse(call, *status);
     } else if (HasOneRequest()) {
       Request::Read(method_, wait_, call);
     } else {
@@ -128,7 +129,6 @@ class GuardedHandler : public MethodHandler {
 
   const RpcServiceMethod& method_;
   const GuardedService::Check& check_;
-  const GuardedService::Prepare& prepare_;
   const GuardedService::Wait& wait_;
 };
 
@@ -143,10 +143,10 @@ std::vector<std::string> MethodNames(const grpc::Service& service) {
 }
 
 absl::StatusOr<std::unique_ptr<GuardedService>> GuardedService::Make(
-    grpc::Service& service, Check check, Prepare prepare, Wait wait) {
+    grpc::Service& service, Check check, Wait wait) {
   using ApiType = RpcServiceMethod::ApiType;
-  std::unique_ptr<GuardedService> guarded(new GuardedService(
-      std::move(check), std::move(prepare), std::move(wait)));
+  std::unique_ptr<GuardedService> guarded(
+      new GuardedService(std::move(check), std::move(wait)));
   int index = 0;
   for (const std::unique_ptr<RpcServiceMethod>& method : MethodsOf(service)) {
     if (method == nullptr || method->handler() == nullptr ||
@@ -159,8 +159,7 @@ absl::StatusOr<std::unique_ptr<GuardedService>> GuardedService::Make(
     guarded->AddMethod(new RpcServiceMethod(
         method->name(), RpcMethod::BIDI_STREAMING, nullptr));
     guarded->MarkMethodCallback(
-        index++, new GuardedHandler(*method, guarded->check_,
-                                    guarded->prepare_, guarded->wait_));
+        index++, new GuardedHandler(*method, guarded->check_, guarded->wait_));
   }
   return guarded;
 }

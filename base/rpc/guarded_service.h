@@ -15,6 +15,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,34 +35,28 @@ std::vector<std::string> MethodNames(const grpc::Service& service);
 class GuardedService : public grpc::Service {
  public:
   // OK if the call may go to its handler; otherwise the call ends with this
-  // status. `method`: "/atoll.v1.RunService/GetRun". Must be thread-safe.
-  using Check = std::function<absl::Status(const grpc::ServerContextBase& call,
-                                           absl::string_view method)>;
+  // status. Empty if the check needs long work first: what `make_later` returns
+  // is then run once, on another thread, after that work. `call` lives until
+  // then. If `make_later` returns an empty function, the check does the work
+  // itself. `method`: "/atoll.v1.RunService/GetRun". Must be thread-safe.
+  using Check = std::function<std::optional<absl::Status>(
+      const grpc::ServerContextBase& call, absl::string_view method,
+      absl::FunctionRef<std::function<void()>()> make_later)>;
   // Told when a call begins (true) and ends (false) to wait for its one request.
   using Wait = std::function<void(const grpc::ServerContextBase& call,
                                   bool waits)>;
-
-  // True: what `make_later` returns is run once, on another thread, when the
-  // check needs no long work any more. False: it needs none now. `call` lives
-  // until then. Must be thread-safe.
-  using Prepare =
-      std::function<bool(const grpc::ServerContextBase& call,
-                         absl::FunctionRef<std::function<void()>()> make_later)>;
 
   // `service` must outlive the result, and not be registered itself.
   // INTERNAL: it has a method that is not a callback's: gRPC would queue its
   // calls without a bound, or call another function.
   static absl::StatusOr<std::unique_ptr<GuardedService>> Make(
-      grpc::Service& service, Check check, Prepare prepare, Wait wait);
+      grpc::Service& service, Check check, Wait wait);
 
  private:
-  GuardedService(Check check, Prepare prepare, Wait wait)
-      : check_(std::move(check)),
-        prepare_(std::move(prepare)),
-        wait_(std::move(wait)) {}
+  GuardedService(Check check, Wait wait)
+      : check_(std::move(check)), wait_(std::move(wait)) {}
 
   const Check check_;
-  const Prepare prepare_;
   const Wait wait_;
 };
 

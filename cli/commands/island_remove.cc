@@ -12,6 +12,15 @@
 namespace atl::cli {
 namespace {
 
+absl::Status Remove(Context& context,
+                    const v1::RemoveIslandRequest& request) {
+  ASSIGN_OR_RETURN(auto client, context.MakeClient());
+  ASSIGN_OR_RETURN(const v1::RemoveIslandResponse response,
+                   client->Call(&v1::RunService::Stub::RemoveIsland, request));
+  context.output().Print(ToJson(response), DescribeRun(response.run()));
+  return absl::OkStatus();
+}
+
 void AddRemoval(flags::Command& app, Context& context, const std::string& name,
                 const std::string& help, bool readmit) {
   flags::Command& command = app.AddCommand(name, help);
@@ -22,16 +31,7 @@ void AddRemoval(flags::Command& app, Context& context, const std::string& name,
   command.Add("run", *request->mutable_run_id(), "Id of the run").Required();
   command.Add("island", *request->mutable_island_id(), "Id of the island")
       .Required();
-  command.Action([&context, request] {
-    context.action = [request](Context& context) -> absl::Status {
-      ASSIGN_OR_RETURN(auto client, context.MakeClient());
-      ASSIGN_OR_RETURN(
-          const v1::RemoveIslandResponse response,
-          client->Call(&v1::RunService::Stub::RemoveIsland, *request));
-      context.output().Print(ToJson(response), DescribeRun(response.run()));
-      return absl::OkStatus();
-    };
-  });
+  SetAction(command, context, Remove, request);
 }
 
 }  // namespace

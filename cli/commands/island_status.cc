@@ -1,7 +1,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -20,18 +19,6 @@ struct Wanted {
   std::string run_id;
   std::string island_id;
 };
-
-absl::StatusOr<v1::Island> FindIsland(coordinator::Client& client,
-                                      const Wanted& wanted) {
-  ASSIGN_OR_RETURN(const std::vector<v1::Island> islands,
-                   client.ListIslands(wanted.run_id));
-  for (const v1::Island& island : islands) {
-    if (island.island_id() == wanted.island_id) return island;
-  }
-  return absl::NotFoundError(
-      absl::StrCat("run ", wanted.run_id, " has no island ", wanted.island_id,
-                   "; atoll island list ", wanted.run_id, " lists them"));
-}
 
 std::string DescribeIsland(const v1::Island& island) {
   const v1::ReportProgressRequest& progress = island.progress();
@@ -97,7 +84,8 @@ std::string DescribeIsland(const v1::Island& island) {
 
 absl::Status ShowIsland(Context& context, const Wanted& wanted) {
   ASSIGN_OR_RETURN(auto client, context.MakeClient());
-  ASSIGN_OR_RETURN(const v1::Island island, FindIsland(*client, wanted));
+  ASSIGN_OR_RETURN(const v1::Island island,
+                   client->FindIsland(wanted.run_id, wanted.island_id));
   context.output().Print(ToJson(island), DescribeIsland(island));
   return absl::OkStatus();
 }

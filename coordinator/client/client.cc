@@ -1,6 +1,7 @@
 #include "coordinator/client/client.h"
 
 #include <algorithm>
+#include <future>
 #include <random>
 #include <utility>
 
@@ -11,36 +12,34 @@
 #include "base/rpc/wait_notice.h"
 #include "base/rpc/watch.h"
 #include "base/status/status_macros.h"
-#include "base/sync/mutex.h"
 
 namespace atl::coordinator {
 namespace {
 
 using States = v1::TrainingStateService::Stub;
+template <typename Item>
+using Items = google::protobuf::RepeatedPtrField<Item>;
 
 constexpr int kPageSize = 500;  // The most that the coordinator gives.
 
 // Waits for `duration`, or until `stop` is requested.
 void WaitFor(absl::Duration duration, const std::stop_token& stop) {
-  Mutex mutex;
-  CondVar stopped;
-  const std::stop_callback wake(stop, [&] {
-    MutexLock lock(&mutex);
-    stopped.SignalAll();
-  });
-  MutexLock lock(&mutex);
-  stopped.AwaitWithTimeout(&mutex, duration,
-                           [&] { return stop.stop_requested(); });
+  std::promise<void> stopped;
+  const std::stop_callback wake(stop, [&] { stopped.set_value(); });
+  stopped.get_future().wait_for(absl::ToChronoNanoseconds(duration));
 }
 
-// Gives the pages of `method` to `on_page`, whose error ends it.
-template <typename Method, typename Request, typename OnPage>
-absl::Status ForEachPage(const Client& client, Method method, Request request,
-                         OnPage on_page) {
+// Gives the `items` of all pages of `method` to `on_item`, whose error ends it.
+template <typename Method, typename Request, typename Response, typename Item,
+          typename OnItem>
+absl::Status ForEach(const Client& client, Method method, Request request,
+                     Items<Item>* (Response::*items)(), OnItem on_item) {
   request.set_page_size(kPageSize);
   do {
-    ASSIGN_OR_RETURN(auto page, client.Call(method, request));
-    RETURN_IF_ERROR(on_page(page));
+    ASSIGN_OR_RETURN(Response page, client.Call(method, request));
+    for (Item& item : *(page.*items)()) {
+      RETURN_IF_ERROR(on_item(std::move(item)));
+    }
     if (!request.page_token().empty() &&
         page.next_page_token() == request.page_token()) {
       return absl::InternalError("the coordinator gives the same page again");
@@ -54,15 +53,13 @@ absl::Status ForEachPage(const Client& client, Method method, Request request,
 template <typename Method, typename Request, typename Response, typename Item>
 absl::StatusOr<std::vector<Item>> ListAll(
     const Client& client, Method method, Request request,
-    const google::protobuf::RepeatedPtrField<Item>& (Response::*items)()
-        const) {
+    Items<Item>* (Response::*items)()) {
   std::vector<Item> all;
-  RETURN_IF_ERROR(ForEachPage(
-      client, method, std::move(request), [&](const Response& page) {
-        const auto& more = (page.*items)();
-        all.insert(all.end(), more.begin(), more.end());
-        return absl::OkStatus();
-      }));
+  RETURN_IF_ERROR(ForEach(client, method, std::move(request), items,
+                          [&](Item&& item) {
+                            all.push_back(std::move(item));
+                            return absl::OkStatus();
+                          }));
   return all;
 }
 
@@ -97,14 +94,30 @@ absl::StatusOr<v1::GetRunStateResponse> Client::GetRunState(
 
 absl::StatusOr<std::vector<v1::Run>> Client::ListRuns() const {
   return ListAll(*this, &v1::RunService::Stub::ListRuns, v1::ListRunsRequest(),
-                 &v1::ListRunsResponse::runs);
+                 &v1::ListRunsResponse::mutable_runs);
 }
 
 absl::StatusOr<std::vector<v1::Island>> Client::ListIslands(
     const std::string& run_id) const {
   return ListAll(*this, &States::ListIslands,
                  OfRun<v1::ListIslandsRequest>(run_id),
-                 &v1::ListIslandsResponse::islands);
+                 &v1::ListIslandsResponse::mutable_islands);
+}
+
+absl::StatusOr<v1::Island> Client::FindIsland(
+    const std::string& run_id, const std::string& island_id) const {
+  absl::StatusOr<v1::Island> found = absl::NotFoundError(
+      absl::StrCat("run ", run_id, " has no island ", island_id,
+                   "; atoll island list ", run_id, " lists them"));
+  const absl::Status read = ForEach(
+      *this, &States::ListIslands, OfRun<v1::ListIslandsRequest>(run_id),
+      &v1::ListIslandsResponse::mutable_islands, [&](v1::Island&& island) {
+        if (island.island_id() != island_id) return absl::OkStatus();
+        found = std::move(island);
+        return absl::CancelledError("found");
+      });
+  if (!read.ok() && !found.ok()) return read;
+  return found;
 }
 
 absl::Status Client::ForEachRound(
@@ -112,20 +125,15 @@ absl::Status Client::ForEachRound(
     absl::FunctionRef<absl::Status(v1::Round&&)> on_round) const {
   auto request = OfRun<v1::ListRoundsRequest>(run_id);
   request.set_after_commit_seq(after_commit_seq);
-  return ForEachPage(*this, &States::ListRounds, std::move(request),
-                     [&](v1::ListRoundsResponse& page) -> absl::Status {
-                       for (v1::Round& round : *page.mutable_rounds()) {
-                         RETURN_IF_ERROR(on_round(std::move(round)));
-                       }
-                       return absl::OkStatus();
-                     });
+  return ForEach(*this, &States::ListRounds, std::move(request),
+                 &v1::ListRoundsResponse::mutable_rounds, on_round);
 }
 
 absl::StatusOr<std::vector<v1::Checkpoint>> Client::ListCheckpoints(
     const std::string& run_id) const {
   return ListAll(*this, &States::ListCheckpoints,
                  OfRun<v1::ListCheckpointsRequest>(run_id),
-                 &v1::ListCheckpointsResponse::checkpoints);
+                 &v1::ListCheckpointsResponse::mutable_checkpoints);
 }
 
 absl::Status Client::WatchRun(

@@ -70,6 +70,9 @@ class Client {
       const std::string& run_id) const;
   absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(
       const std::string& run_id) const;
+  // Reads pages until one has the island. NOT_FOUND: none has it.
+  absl::StatusOr<v1::Island> FindIsland(const std::string& run_id,
+                                        const std::string& island_id) const;
   // Each kept round after `after_commit_seq`, in order. An error of `on_round`
   // ends it, and is returned. Holds one page: all rounds may be gigabytes.
   absl::Status ForEachRound(

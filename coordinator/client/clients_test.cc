@@ -239,13 +239,16 @@ class StateServiceDouble : public v1::TrainingStateService::Service {
           absl::StrCat(request->run_id(), "-", i));
     }
     if (is_first) response->set_next_page_token("after 1");
+    ++island_page_count_;
     return grpc::Status::OK;
   }
 
   // The next `count` streams send nothing for 100 ms, then break.
   void set_quiet_count(int count) { quiet_count_ = count; }
+  int island_page_count() const { return island_page_count_; }
 
  private:
+  std::atomic<int> island_page_count_{0};
   std::atomic<int> quiet_count_{0};
 };
 
@@ -549,6 +552,19 @@ TEST_F(ClientsTest, AListHasAllPages) {
   }
   EXPECT_EQ(run_client_->ListCheckpoints("run-7").status().code(),
             absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(ClientsTest, NoPageIsReadAfterThatOfTheIsland) {
+  const auto first = run_client_->FindIsland("run-7", "run-7-1");
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->island_id(), "run-7-1");
+  EXPECT_EQ(states_.island_page_count(), 1);
+  const auto last = run_client_->FindIsland("run-7", "run-7-2");
+  ASSERT_TRUE(last.ok()) << last.status();
+  EXPECT_EQ(last->island_id(), "run-7-2");
+  EXPECT_TRUE(absl::IsNotFound(
+      run_client_->FindIsland("run-7", "run-7-3").status()));
+  EXPECT_EQ(states_.island_page_count(), 5);
 }
 
 TEST_F(ClientsTest, AnErrorKeepsItsReason) {

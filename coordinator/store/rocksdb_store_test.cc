@@ -550,39 +550,30 @@ class FaultyMark : public ForwardingFileSystem {
   int error_number = 0;
   bool skips_syncs = false;
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
-    auto file = ForwardingFileSystem::OpenForWrite(path);
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override {
+    auto file = ForwardingFileSystem::OpenWritable(path, is_private);
     if (!file.ok()) return file;
     return std::make_unique<File>(*std::move(file), *this);
   }
 
  private:
-  class File : public RandomAccessFile {
+  class File : public ForwardingFile {
    public:
     File(std::unique_ptr<RandomAccessFile> file, const FaultyMark& mark)
-        : file_(std::move(file)), mark_(mark) {}
-    absl::StatusOr<int64_t> ReadAt(int64_t offset,
-                                   absl::Span<char> out) const override {
-      return file_->ReadAt(offset, out);
-    }
+        : ForwardingFile(std::move(file)), mark_(mark) {}
     absl::Status WriteAt(int64_t offset,
                          absl::Span<const absl::string_view> pieces) override {
       if (mark_.error_number != 0) {
         return ErrnoToStatus(mark_.error_number, "write mark");
       }
-      return file_->WriteAt(offset, pieces);
+      return ForwardingFile::WriteAt(offset, pieces);
     }
     absl::Status Sync() override {
-      return mark_.skips_syncs ? absl::OkStatus() : file_->Sync();
+      return mark_.skips_syncs ? absl::OkStatus() : ForwardingFile::Sync();
     }
-    absl::Status Preallocate(int64_t size) override {
-      return file_->Preallocate(size);
-    }
-    absl::StatusOr<int64_t> Size() const override { return file_->Size(); }
 
    private:
-    const std::unique_ptr<RandomAccessFile> file_;
     const FaultyMark& mark_;
   };
 };

@@ -5,6 +5,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "base/codec/f32_bytes.h"
 #include "base/codec/sha256.h"
 #include "base/failpoint/failpoint.h"
 #include "base/status/status_macros.h"
@@ -34,9 +35,7 @@ absl::Status ForEachPiece(
           block, std::min(block + kPieceBlocks, range.blocks().end)};
       elements.resize(range.ElementCount(blocks));
       RETURN_IF_ERROR(source.file->Read(array, blocks, elements.data()));
-      RETURN_IF_ERROR(sink(
-          absl::string_view(reinterpret_cast<const char*>(elements.data()),
-                            elements.size() * sizeof(float))));
+      RETURN_IF_ERROR(sink(codec::F32Bytes(elements)));
     }
   }
   return absl::OkStatus();

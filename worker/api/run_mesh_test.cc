@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/io/file_system.h"
 #include "base/io/forwarding_file_system.h"
-#include "base/random_id/random_id.h"
+#include "base/io/own_file.h"
 #include "base/status/status_macros.h"
 #include "gtest/gtest.h"
 #include "worker/api/run_island.h"
@@ -43,10 +43,10 @@ class MortalFiles : public ForwardingFileSystem {
         life_(life),
         die_(std::move(die)) {}
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override {
     RETURN_IF_ERROR(Live(path));
-    return ForwardingFileSystem::OpenForWrite(path);
+    return ForwardingFileSystem::OpenWritable(path, is_private);
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
     RETURN_IF_ERROR(Live(to));
@@ -59,14 +59,9 @@ class MortalFiles : public ForwardingFileSystem {
 
  private:
   absl::Status Live(std::string path) {
-    // A temporary file's name has a random part: PATH.<id>.tmp.
-    constexpr size_t kRandom = 1 + 32, kEnding = 4;
-    const size_t begin = std::max(path.size(), kRandom + kEnding) -
-                         (kRandom + kEnding);
-    if (absl::EndsWith(path, ".tmp") &&
-        IsRandomId(path.substr(begin + 1, kRandom - 1))) {
-      path.erase(begin, kRandom);
-    }
+    // A temporary file's name has a random part.
+    const absl::string_view own = OwnFileName(path);
+    if (own != path) path = absl::StrCat(own, ".tmp");
     if (!absl::EndsWith(path, ending_)) return absl::OkStatus();
     if (life_ > 0 && --life_ > 0) return absl::OkStatus();
     die_();

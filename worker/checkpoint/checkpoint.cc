@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/codec/f32_bytes.h"
 #include "base/codec/sha256.h"
 #include "base/io/files.h"
 #include "base/layout/digest.h"
@@ -30,11 +31,6 @@ constexpr int64_t kSmallFileBytesMax = 16 << 20;
 
 std::string MakePath(const std::string &directory, absl::string_view name) {
   return absl::StrCat(directory, "/", name);
-}
-
-absl::string_view AsBytes(absl::Span<const float> values) {
-  return {reinterpret_cast<const char *>(values.data()),
-          values.size() * sizeof(float)};
 }
 
 absl::Status Unfinished(const std::string &directory) {
@@ -256,8 +252,8 @@ absl::Status CheckpointWriter::WriteWeights(
     RETURN_IF_ERROR(WriteFile(
         range.name, [&](const Append &append) -> absl::Status {
           RETURN_IF_ERROR(append(preamble));
-          return append(
-              AsBytes(parameters.subspan(offset, range.element_count)));
+          return append(codec::F32Bytes(
+              parameters.subspan(offset, range.element_count)));
         }));
     offset += range.element_count;
   }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/codec/bits.h"
 #include "base/io/files.h"
 #include "base/status/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -20,21 +21,15 @@ constexpr char kIndex[] = "model.safetensors.index.json";
 constexpr int64_t kIndexBytesMax = 64 << 20;
 constexpr int64_t kPieceBytes = 4 << 20;
 
-float FromBits(uint32_t bits) {
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
-float WidenBf16(uint16_t bits) { return FromBits(uint32_t{bits} << 16); }
-
 float WidenF16(uint16_t bits) {
   const uint32_t sign = uint32_t{bits & 0x8000u} << 16;
   const uint32_t exponent = (bits >> 10) & 0x1fu;
   const uint32_t mantissa = bits & 0x3ffu;
-  if (exponent == 0x1f) return FromBits(sign | 0x7f800000u | mantissa << 13);
+  if (exponent == 0x1f) {
+    return codec::FromBits(sign | codec::kInfinityBits | mantissa << 13);
+  }
   if (exponent != 0) {
-    return FromBits(sign | (exponent + 112) << 23 | mantissa << 13);
+    return codec::FromBits(sign | (exponent + 112) << 23 | mantissa << 13);
   }
   // Zero or subnormal: mantissa * 2^-24.
   const float value = static_cast<float>(mantissa) * 0x1p-24f;
@@ -45,7 +40,7 @@ void Widen(absl::string_view bytes, bool bf16, float* values) {
   for (size_t i = 0; i + 1 < bytes.size(); i += 2) {
     uint16_t bits;
     std::memcpy(&bits, bytes.data() + i, sizeof(bits));
-    *values++ = bf16 ? WidenBf16(bits) : WidenF16(bits);
+    *values++ = bf16 ? codec::FloatOfBf16(bits) : WidenF16(bits);
   }
 }
 

@@ -35,13 +35,10 @@ constexpr int64_t kPreambleBytes = kMagicBytes + 3 * sizeof(uint32_t);
 constexpr uint32_t kHeaderBytesMax = 16 << 20;
 constexpr int64_t kVerifyBytes = 1 << 20;  // Read at a time.
 
-absl::string_view AsBytes(absl::Span<const float> values) {
+template <typename T>
+absl::string_view AsBytes(absl::Span<const T> values) {
   return {reinterpret_cast<const char*>(values.data()),
-          values.size() * sizeof(float)};
-}
-
-absl::string_view AsBytes(absl::Span<const char> bytes) {
-  return {bytes.data(), bytes.size()};
+          values.size() * sizeof(T)};
 }
 
 // Calls `take(member, part)` for each member of a SaveArrays, in file order.

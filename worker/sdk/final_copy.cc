@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/codec/f32_bytes.h"
 #include "base/io/open_directory.h"
 #include "base/io/own_file.h"
 #include "base/layout/digest.h"
-#include "base/random_id/random_id.h"
 
 namespace atl::worker {
 namespace {
@@ -94,8 +94,7 @@ absl::Status WriteFinalCopy(FileSystem& files, const SavePlace& place,
   const std::string header = Header(place, found);
   std::vector<absl::string_view> pieces = {header};
   for (const absl::Span<float> values : fragments) {
-    pieces.emplace_back(reinterpret_cast<const char*>(values.data()),
-                        values.size() * sizeof(float));
+    pieces.push_back(codec::F32Bytes(values));
   }
   return ReplaceOwnFile(files, FinalCopyPath(place), pieces);
 }
@@ -106,14 +105,7 @@ void RemoveFinalCopies(FileSystem& files, const SavePlace& place) {
   const auto names = (*directory)->List();
   if (!names.ok()) return;
   for (const std::string& name : *names) {
-    absl::string_view stem = name;
-    // ReplaceOwnFile's temporary file, if the process was killed.
-    if (absl::string_view begun = name; absl::ConsumeSuffix(&begun, ".tmp")) {
-      const size_t dot = begun.rfind('.');
-      if (dot != begun.npos && IsRandomId(begun.substr(dot + 1))) {
-        stem = begun.substr(0, dot);
-      }
-    }
+    absl::string_view stem = OwnFileName(name);
     if (!absl::ConsumeSuffix(&stem, kEnding) ||
         !absl::EndsWith(stem, absl::StrCat(".", place.island_id))) {
       continue;

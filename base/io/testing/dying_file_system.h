@@ -20,11 +20,11 @@ class DyingFileSystem : public ForwardingFileSystem {
 
   bool is_dead() const { return left_ < 0; }
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override {
     const absl::Status alive = Step();
     if (!alive.ok()) return alive;
-    return ForwardingFileSystem::OpenForWrite(path);
+    return ForwardingFileSystem::OpenWritable(path, is_private);
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
     const absl::Status alive = Step();

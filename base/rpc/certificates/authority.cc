@@ -335,10 +335,7 @@ absl::Status CheckCertificateHost(absl::string_view host) {
 }
 
 absl::StatusOr<CertificateFacts> ReadFacts(const std::string& cert_pem) {
-  const Certificate certificate = ReadFirstCertificate(cert_pem);
-  if (certificate == nullptr) {
-    return absl::InvalidArgumentError("holds no certificate");
-  }
+  ASSIGN_OR_RETURN(const Certificate certificate, FindCertificate(cert_pem));
   CertificateFacts facts{
       .begin = ToTime(X509_get0_notBefore(certificate.get())),
       .end = ToTime(X509_get0_notAfter(certificate.get())),

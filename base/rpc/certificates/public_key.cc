@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "base/codec/sha256.h"
 #include "base/rpc/certificates/x509.h"
+#include "base/status/status_macros.h"
 
 namespace atl::rpc {
 namespace {
@@ -40,10 +41,7 @@ absl::StatusOr<PublicKey> ToPublicKey(EVP_PKEY& key) {
 }
 
 absl::StatusOr<PublicKey> ReadPublicKey(const std::string& cert_pem) {
-  const Certificate certificate = ReadFirstCertificate(cert_pem);
-  if (certificate == nullptr) {
-    return absl::InvalidArgumentError("holds no certificate");
-  }
+  ASSIGN_OR_RETURN(const Certificate certificate, FindCertificate(cert_pem));
   return KeyOf(*certificate);
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/rpc/certificates/x509.h"
+#include "base/status/status_macros.h"
 
 namespace atl::rpc {
 namespace {
@@ -50,10 +51,7 @@ bool IsSignedBy(X509_CRL& list, const std::vector<Certificate>& authorities) {
 }  // namespace
 
 absl::StatusOr<std::string> ReadSerial(const std::string& cert_pem) {
-  const Certificate certificate = ReadFirstCertificate(cert_pem);
-  if (certificate == nullptr) {
-    return absl::InvalidArgumentError("holds no certificate");
-  }
+  ASSIGN_OR_RETURN(const Certificate certificate, FindCertificate(cert_pem));
   return ToHex(X509_get0_serialNumber(certificate.get()));
 }
 

@@ -175,10 +175,7 @@ std::vector<std::string> FindUpperAuthorities(const std::string& ca_pem) {
 }
 
 absl::Status CheckKeyUse(const std::string& cert_pem, KeyUse use) {
-  const Certificate certificate = ReadFirstCertificate(cert_pem);
-  if (certificate == nullptr) {
-    return absl::InvalidArgumentError("holds no certificate");
-  }
+  ASSIGN_OR_RETURN(const Certificate certificate, FindCertificate(cert_pem));
   return CheckKeyUse(*certificate, use);
 }
 
@@ -197,10 +194,7 @@ absl::Status CheckKeyUse(X509& certificate, KeyUse use) {
 }
 
 absl::Status CheckValidity(const std::string& cert_pem, absl::Time now) {
-  const Certificate certificate = ReadFirstCertificate(cert_pem);
-  if (certificate == nullptr) {
-    return absl::InvalidArgumentError("holds no certificate");
-  }
+  ASSIGN_OR_RETURN(const Certificate certificate, FindCertificate(cert_pem));
   const absl::Time begin = ToTime(X509_get0_notBefore(certificate.get()));
   const absl::Time end = ToTime(X509_get0_notAfter(certificate.get()));
   if (now > end) {
@@ -231,10 +225,7 @@ absl::Status CheckKey(const std::string& cert_pem, const std::string& key_pem) {
 }
 
 absl::StatusOr<std::string> ReadCommonName(const std::string& cert_pem) {
-  const Certificate certificate = ReadFirstCertificate(cert_pem);
-  if (certificate == nullptr) {
-    return absl::InvalidArgumentError("holds no certificate");
-  }
+  ASSIGN_OR_RETURN(const Certificate certificate, FindCertificate(cert_pem));
   std::string name = CommonNameOf(*certificate);
   if (name.empty()) {
     return absl::NotFoundError("the certificate has no common name");

@@ -49,6 +49,12 @@ Certificate ReadFirstCertificate(const std::string& pem) {
   return certificate;
 }
 
+absl::StatusOr<Certificate> FindCertificate(const std::string& pem) {
+  Certificate certificate = ReadFirstCertificate(pem);
+  if (certificate != nullptr) return certificate;
+  return absl::InvalidArgumentError("holds no certificate");
+}
+
 PrivateKey ReadPrivateKey(const std::string& pem) {
   PrivateKey key(PEM_read_bio_PrivateKey(MakeBio(pem).get(), nullptr,
                                          NoPassword, nullptr));

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 namespace atl::rpc {
@@ -33,6 +34,8 @@ std::vector<Certificate> ReadCertificates(const std::string& pem);
 
 // The first certificate of `pem`; null if it holds none.
 Certificate ReadFirstCertificate(const std::string& pem);
+// The same. INVALID_ARGUMENT: it holds none.
+absl::StatusOr<Certificate> FindCertificate(const std::string& pem);
 
 // The first key of `pem`; null if it holds none, or one with a password.
 PrivateKey ReadPrivateKey(const std::string& pem);

@@ -13,22 +13,21 @@ namespace atl::cli {
 namespace {
 
 template <typename Request, auto Method>
+absl::Status Steer(Context& context, const Request& request) {
+  ASSIGN_OR_RETURN(auto client, context.MakeClient());
+  ASSIGN_OR_RETURN(const auto response, client->Call(Method, request));
+  context.output().Print(ToJson(response), DescribeRun(response.run()));
+  return absl::OkStatus();
+}
+
+template <typename Request, auto Method>
 void AddSteering(flags::Command& app, Context& context, const std::string& name,
                  const std::string& help) {
   flags::Command& command = app.AddCommand(name, help);
   command.Footer(absl::StrCat("Example:\n  atoll run ", name, " laptop"));
-  auto run_id = std::make_shared<std::string>();
-  command.Add("run", *run_id, "Id of the run").Required();
-  command.Action([&context, run_id] {
-    context.action = [run_id](Context& context) -> absl::Status {
-      ASSIGN_OR_RETURN(auto client, context.MakeClient());
-      Request request;
-      request.set_run_id(*run_id);
-      ASSIGN_OR_RETURN(const auto response, client->Call(Method, request));
-      context.output().Print(ToJson(response), DescribeRun(response.run()));
-      return absl::OkStatus();
-    };
-  });
+  auto request = std::make_shared<Request>();
+  command.Add("run", *request->mutable_run_id(), "Id of the run").Required();
+  SetAction(command, context, Steer<Request, Method>, request);
 }
 
 }  // namespace

@@ -430,41 +430,34 @@ class DyingDisk : public DyingFileSystem {
  public:
   using DyingFileSystem::DyingFileSystem;
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
-    auto file = DyingFileSystem::OpenForWrite(path);
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override {
+    auto file = DyingFileSystem::OpenWritable(path, is_private);
     if (!file.ok()) return file.status();
     return std::make_unique<File>(*this, *std::move(file));
   }
 
  private:
-  class File : public RandomAccessFile {
+  class File : public ForwardingFile {
    public:
     File(DyingDisk& fs, std::unique_ptr<RandomAccessFile> file)
-        : fs_(fs), file_(std::move(file)) {}
-    absl::StatusOr<int64_t> ReadAt(int64_t offset,
-                                   absl::Span<char> out) const override {
-      return file_->ReadAt(offset, out);
-    }
-    using RandomAccessFile::WriteAt;
+        : ForwardingFile(std::move(file)), fs_(fs) {}
     absl::Status WriteAt(int64_t offset,
                          absl::Span<const absl::string_view> pieces) override {
       const absl::Status alive = fs_.Step();
-      return alive.ok() ? file_->WriteAt(offset, pieces) : alive;
+      return alive.ok() ? ForwardingFile::WriteAt(offset, pieces) : alive;
     }
     absl::Status Sync() override {
       const absl::Status alive = fs_.Step();
-      return alive.ok() ? file_->Sync() : alive;
+      return alive.ok() ? ForwardingFile::Sync() : alive;
     }
     absl::Status Preallocate(int64_t size) override {
       const absl::Status alive = fs_.Step();
-      return alive.ok() ? file_->Preallocate(size) : alive;
+      return alive.ok() ? ForwardingFile::Preallocate(size) : alive;
     }
-    absl::StatusOr<int64_t> Size() const override { return file_->Size(); }
 
    private:
     DyingDisk& fs_;
-    const std::unique_ptr<RandomAccessFile> file_;
   };
 };
 
@@ -539,40 +532,26 @@ class SyncHookFileSystem : public ForwardingFileSystem {
   SyncHookFileSystem(FileSystem& files, std::function<void()> hook)
       : ForwardingFileSystem(files), hook_(std::move(hook)) {}
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
-    auto file = ForwardingFileSystem::OpenForWrite(path);
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override {
+    auto file = ForwardingFileSystem::OpenWritable(path, is_private);
     if (!file.ok() || !absl::EndsWith(path, ".log")) return file;
     return std::make_unique<File>(hook_, *std::move(file));
   }
 
  private:
-  class File : public RandomAccessFile {
+  class File : public ForwardingFile {
    public:
     File(const std::function<void()>& hook,
          std::unique_ptr<RandomAccessFile> file)
-        : hook_(hook), file_(std::move(file)) {}
-    absl::StatusOr<int64_t> ReadAt(int64_t offset,
-                                   absl::Span<char> out) const override {
-      return file_->ReadAt(offset, out);
-    }
-    using RandomAccessFile::WriteAt;
-    absl::Status WriteAt(int64_t offset,
-                         absl::Span<const absl::string_view> pieces) override {
-      return file_->WriteAt(offset, pieces);
-    }
+        : ForwardingFile(std::move(file)), hook_(hook) {}
     absl::Status Sync() override {
       hook_();
-      return file_->Sync();
+      return ForwardingFile::Sync();
     }
-    absl::Status Preallocate(int64_t size) override {
-      return file_->Preallocate(size);
-    }
-    absl::StatusOr<int64_t> Size() const override { return file_->Size(); }
 
    private:
     const std::function<void()>& hook_;
-    const std::unique_ptr<RandomAccessFile> file_;
   };
 
   const std::function<void()> hook_;

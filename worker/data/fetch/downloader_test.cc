@@ -33,22 +33,18 @@ class SmallDisk : public ForwardingFileSystem {
         directory_(std::move(directory)),
         room_(room) {}
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
-    auto file = ForwardingFileSystem::OpenForWrite(path);
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override {
+    auto file = ForwardingFileSystem::OpenWritable(path, is_private);
     if (!file.ok()) return file.status();
     return std::make_unique<File>(*this, *std::move(file));
   }
 
  private:
-  class File : public RandomAccessFile {
+  class File : public ForwardingFile {
    public:
     File(SmallDisk& disk, std::unique_ptr<RandomAccessFile> file)
-        : disk_(disk), file_(std::move(file)) {}
-    absl::StatusOr<int64_t> ReadAt(int64_t offset,
-                                   absl::Span<char> out) const override {
-      return file_->ReadAt(offset, out);
-    }
+        : ForwardingFile(std::move(file)), disk_(disk) {}
     absl::Status WriteAt(int64_t offset,
                          absl::Span<const absl::string_view> pieces) override {
       int64_t bytes = 0;
@@ -56,17 +52,11 @@ class SmallDisk : public ForwardingFileSystem {
       if (disk_.Used() + bytes > disk_.room_) {
         return absl::ResourceExhaustedError("no space left on device");
       }
-      return file_->WriteAt(offset, pieces);
+      return ForwardingFile::WriteAt(offset, pieces);
     }
-    absl::Status Sync() override { return file_->Sync(); }
-    absl::Status Preallocate(int64_t size) override {
-      return file_->Preallocate(size);
-    }
-    absl::StatusOr<int64_t> Size() const override { return file_->Size(); }
 
    private:
     SmallDisk& disk_;
-    const std::unique_ptr<RandomAccessFile> file_;
   };
 
   int64_t Used() const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <future>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -99,15 +100,9 @@ class LocalFiles : public FileSource {
 
 // Waits; ends early if `stop` is requested.
 void Pause(const std::stop_token& stop, absl::Duration duration) {
-  Mutex mutex;
-  CondVar changed;
-  const std::stop_callback wake(stop, [&] {
-    MutexLock lock(&mutex);
-    changed.SignalAll();
-  });
-  MutexLock lock(&mutex);
-  changed.AwaitWithTimeout(&mutex, duration,
-                           [&] { return stop.stop_requested(); });
+  std::promise<void> stopped;
+  const std::stop_callback wake(stop, [&] { stopped.set_value(); });
+  stopped.get_future().wait_for(absl::ToChronoNanoseconds(duration));
 }
 
 absl::StatusOr<Manifest> ReadPatiently(const ManifestUrl& url,
