@@ -1,9 +1,8 @@
 #include "base/rpc/caller_examiner.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <utility>
+
+#include "base/sync/lower_priority.h"
 
 namespace atl::rpc {
 namespace {
@@ -49,7 +48,7 @@ bool CallerExaminer::Examine(const std::string& key,
 }
 
 void CallerExaminer::ExamineAll() {
-  setpriority(PRIO_PROCESS, gettid(), kNiceness);
+  LowerPriority(kNiceness);
   for (;;) {
     std::string key;
     std::shared_ptr<const grpc::AuthContext> peer;

@@ -1,15 +1,34 @@
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <thread>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "base/sync/for_each.h"
+#include "base/sync/lower_priority.h"
 #include "base/sync/mutex.h"
 #include "base/sync/testing/notification.h"
 #include "gtest/gtest.h"
 
 namespace atl {
 namespace {
+
+int Niceness() { return getpriority(PRIO_PROCESS, gettid()); }
+
+TEST(LowerPriorityTest, IsBelowThatOfTheProgramHoweverNiceItIs) {
+  const int usual = Niceness();
+  std::thread([usual] {
+    LowerPriority(3);
+    EXPECT_EQ(Niceness(), std::min(usual + 3, 19));
+    LowerPriority(4);
+    EXPECT_EQ(Niceness(), std::min(usual + 7, 19));
+    LowerPriority(19);
+    EXPECT_EQ(Niceness(), 19);
+  }).join();
+  EXPECT_EQ(Niceness(), usual);
+}
 
 TEST(MutexTest, LetsOneThreadInAtATime) {
   constexpr int kThreadCount = 4;

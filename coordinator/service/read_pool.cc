@@ -1,12 +1,10 @@
 #include "coordinator/service/read_pool.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <utility>
 
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "base/sync/lower_priority.h"
 
 namespace atl::coordinator {
 
@@ -90,7 +88,7 @@ void ReadPool::Stop() {
 }
 
 void ReadPool::Work() {
-  setpriority(PRIO_PROCESS, gettid(), kNiceness);
+  LowerPriority(kNiceness);
   while (true) {
     Read read;
     {

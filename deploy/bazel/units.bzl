@@ -238,7 +238,7 @@ UNITS = {
         "call_quota_test": ":call_quota",
         "call_test": ":call",
         "caller_check": "//base/codec:sha256 //base/obs:log //base/rpc/certificates:revocation_list //base/rpc/certificates:tls //base/rpc/certificates:tls_source //base/rpc/certificates:x509 //base/status //base/sync:mutex :authorization @debian//:crypto @debian//:grpc++",
-        "caller_examiner": "//base/sync:mutex :caller_check @debian//:grpc++",
+        "caller_examiner": "//base/sync:lower_priority //base/sync:mutex :caller_check @debian//:grpc++",
         "caller_examiner_test": "//base/rpc/certificates:tls //base/rpc/testing:test_certificates :caller_check :caller_examiner @debian//:grpc++",
         "channel": "//base/host_port //base/host_port:proxy //base/identity //base/obs:log //base/rpc/certificates:revocation_list //base/rpc/certificates:tls //base/rpc/certificates:tls_source //base/status //base/sync:mutex :call :server_check @debian//:grpc++ @debian//:protobuf",
         "chunk_codec": "//base/codec:crc32c //proto:parameter_service_proto @debian//:grpc++ @debian//:protobuf",
@@ -318,8 +318,9 @@ UNITS = {
     },
     "base/sync": {
         "for_each": "",
+        "lower_priority": "",
         "mutex": "",
-        "sync_test": "//base/sync/testing:notification :for_each :mutex",
+        "sync_test": "//base/sync/testing:notification :for_each :lower_priority :mutex",
     },
     "base/sync/testing": {
         "notification": "//base/sync:mutex",
@@ -719,7 +720,7 @@ UNITS = {
         "plan_publisher": "//base/codec:sha256 //base/features //base/status //base/status:refusal //coordinator/core/outputs:island_parts //coordinator/core/outputs:server_changes //coordinator/core:coordinator :plan_sink :stream_room",
         "plan_publisher_test": "//base/features //base/layout:schedule //coordinator/client:plan_parts //coordinator/core/outputs:plans //coordinator/core/testing:run_simulation //proto:island_service_proto :plan_publisher",
         "plan_sink": "",
-        "read_pool": "//base/status //base/status:refusal //base/sync:mutex :waiting_calls",
+        "read_pool": "//base/status //base/status:refusal //base/sync:lower_priority //base/sync:mutex :waiting_calls",
         "read_pool_test": "//base/status:refusal :read_pool",
         "replay_logs": "//base/status //coordinator/core:coordinator //coordinator/store",
         "restore_log": "//base/failpoint //base/io //base/io:private_directory //base/io:unique_fd //base/mirror:cluster_object //base/mirror:mirrored_checkpoint //base/mirror:open_mirror //base/mirror:run_owner //base/random_id //base/status //base/time:clock //base/time:proto_time //coordinator/core/state:mirrored_run //coordinator/core:coordinator //coordinator/core:superseding_log //coordinator/store:log_directory //coordinator/store:rocksdb_store :log_secret :replay_logs",
@@ -873,7 +874,7 @@ UNITS = {
         "replica_maker": "//base/layout //base/status //server/core:replica //server/store:delta_file //server/store:run_store //server/store:version_file",
         "round_merger": "//base/codec:block_grid //base/layout //base/layout:init_generator //base/status //proto:plan_proto //server/core/merge:merge_rule //server/core/outer_optimizer //server/core:shard_machine //server/kernels:loop_table //server/store:run_store :merge_tile :replica_maker :sealed_set :work_queue",
         "sealed_set": "//base/codec:block_grid //base/layout //base/status //proto:plan_proto //server/core/merge:gram_sums //server/core/merge:merge_rule //server/store:encoded_source //server/store:run_store :add_blocks",
-        "work_queue": "//base/sync:mutex",
+        "work_queue": "//base/sync:lower_priority //base/sync:mutex",
         "work_queue_test": "//base/sync/testing:notification :work_queue",
     },
     "server/merge/testing": {
@@ -886,7 +887,7 @@ UNITS = {
     "server/mirror": {
         "checkpoint_download": "//base/failpoint //base/io //base/layout //base/mirror:mirror_manifest //base/mirror:mirror_names //base/mirror:mirrored_checkpoint //base/mirror:part_format //base/mirror:part_reader //base/object_store //base/status //proto:plan_proto //server/store/records:record_store //server/store/records:server_records_proto //server/store:run_store //server/store:shard_names //server/store:shard_range //server/store:version_file",
         "checkpoint_download_test": "//base/io //base/io/testing:fake_file_system //base/layout //base/mirror/testing:small_checkpoint //base/mirror:mirror_manifest //base/mirror:part_format //base/object_store:file_store //base/object_store:object_url //base/random_id //server/store/records:run_records //server/store/testing:memory_record_store //server/store:run_store //server/store:shard_names //server/store:shard_range //server/store:version_file :checkpoint_download",
-        "checkpoint_mirror": "//base/failpoint //base/mirror:mirror_names //base/object_store //base/object_store:retrier //base/object_store:throttle //base/status //base/sync:mutex :part_upload",
+        "checkpoint_mirror": "//base/failpoint //base/mirror:mirror_names //base/object_store //base/object_store:retrier //base/object_store:throttle //base/status //base/sync:lower_priority //base/sync:mutex :part_upload",
         "checkpoint_mirror_test": "//base/io //base/io/testing:fake_file_system //base/mirror/testing:small_checkpoint //base/mirror:mirror_manifest //base/mirror:mirrored_checkpoint //base/object_store:file_store //base/object_store:object_url //base/random_id //base/status //base/time/testing:fake_clock :checkpoint_mirror",
         "part_upload": "//base/codec:f32_bytes //base/codec:sha256 //base/failpoint //base/mirror:part_format //base/object_store //base/object_store:throttle //base/status //server/store:shard_range //server/store:version_file",
     },
@@ -1386,7 +1387,7 @@ UNITS = {
         "retry_backoff": "//base/rpc:retry",
         "transfer_bounds": "//base/layout //base/layout:schedule //base/obs:log //base/rpc:wait_notice //proto:plan_proto //proto:run_proto //server/client:parameter_client //worker/core:action //worker/core:plan_view //worker/core:pull_patience :mailbox",
         "transfer_bounds_test": "//worker/island/testing:tiny_run :transfer_bounds",
-        "work_threads": "//base/codec:block_run //worker/engine/ops/cpu:thread_pool",
+        "work_threads": "//base/codec:block_run //base/sync:lower_priority //worker/engine/ops/cpu:thread_pool",
         "work_threads_test": ":work_threads",
     },
     "worker/island/group": {

@@ -1,17 +1,15 @@
 #include "server/merge/work_queue.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <utility>
+
+#include "base/sync/lower_priority.h"
 
 namespace atl::server {
 
 WorkQueue::WorkQueue(int thread_count, int nice) {
   for (int i = 0; i < thread_count; ++i) {
     threads_.emplace_back([this, nice] {
-      // Applies to one thread on Linux. Failure is harmless.
-      if (nice > 0) setpriority(PRIO_PROCESS, gettid(), nice);
+      if (nice > 0) LowerPriority(nice);
       Run();
     });
   }

@@ -1,12 +1,10 @@
 #include "server/mirror/checkpoint_mirror.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "base/failpoint/failpoint.h"
 #include "base/status/status_macros.h"
+#include "base/sync/lower_priority.h"
 
 namespace atl::server {
 namespace {
@@ -25,8 +23,7 @@ CheckpointMirror::CheckpointMirror(CheckpointMirrorOptions options)
       waiting_(WithCancelled(options_.waiting, is_cancelled_)),
       throttle_(options_.bytes_per_second, waiting_),
       thread_([this] {
-        // Applies to one thread on Linux. Failure is harmless.
-        setpriority(PRIO_PROCESS, gettid(), kNiceness);
+        LowerPriority(kNiceness);
         Run();
       }) {}
 

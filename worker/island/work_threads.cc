@@ -1,12 +1,9 @@
 #include "worker/island/work_threads.h"
 
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <cstdint>
 
 #include "absl/functional/function_ref.h"
+#include "base/sync/lower_priority.h"
 
 namespace atl::worker {
 namespace {
@@ -19,10 +16,7 @@ constexpr int kNiceness = 10;
 WorkThreads::WorkThreads(int thread_count, bool yields) : pool_(thread_count) {
   if (!yields) return;
   pool_.ParallelFor(thread_count, [](int64_t, int thread) {
-    // Thread 0 is the caller. Without the right they compete.
-    if (thread == 0) return;
-    const auto id = static_cast<id_t>(::syscall(SYS_gettid));
-    (void)::setpriority(PRIO_PROCESS, id, kNiceness);
+    if (thread != 0) LowerPriority(kNiceness);  // Thread 0 is the caller.
   });
 }
 
