@@ -40,6 +40,8 @@ ONE_PUSH = {
 }
 HELD_AFTER = 4_000_000
 SERVER_LEASE_S = 3
+# A round takes a second, not all of a processor, while a test waits.
+SLOW = ["--up=1Mb/s"]
 
 
 class EnrolmentTest(gated.GatedTest):
@@ -295,7 +297,7 @@ class EnrolmentTest(gated.GatedTest):
                          "schedule": {"round_count": 1000000}})
         self.create_run({"server_count": 1}, run_id="other")
         used = self.token()
-        cluster.start_volunteer("volunteer-0", used)
+        cluster.start_volunteer("volunteer-0", used, arguments=SLOW)
         cluster.wait_commits(1)
         self.assertIn("1 of 1", self.refused(used, "TOKEN_USED"))
         expired = self.token("--ttl=1s")
@@ -462,7 +464,7 @@ class EnrolmentTest(gated.GatedTest):
         cluster = self.cluster
         self.start(gate=["--certificate-s=6"])
         self.create_run({"schedule": {"round_count": 1000000}})
-        cluster.start_volunteer("volunteer-0", self.token())
+        cluster.start_volunteer("volunteer-0", self.token(), arguments=SLOW)
         cluster.wait_commits(1)
 
         def renewed(count):
