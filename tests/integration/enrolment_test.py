@@ -10,14 +10,18 @@ import socket
 import ssl
 import struct
 import subprocess
+import time
 
 import grpc
 
+from harness import arithmetic
 from harness import cases
 from harness import certificates
 from harness import client
 from harness import cluster as cluster_module
+from harness import cutter
 from harness import gated
+from harness import metrics
 from harness import processes
 from harness import run_file
 from harness import toy
@@ -25,6 +29,19 @@ from harness import wait
 
 DENIED = grpc.StatusCode.PERMISSION_DENIED
 USAGE, FORBIDDEN, CONFLICT = 2, 7, 9
+
+# One push of 7.6 MB. A push that the server refuses sends far less than
+# HELD_AFTER bytes, so a relay holds none that has not begun.
+ONE_PUSH = {
+    "server_count": 1,
+    "model": {"hidden_size": 256, "intermediate_size": 512, "layer_count": 3},
+    "schedule": {"round_count": 1, "inner_step_count": 1},
+    "evaluation": {"every_round_count": 0},
+}
+HELD_AFTER = 4_000_000
+SERVER_LEASE_S = 3
+# A round takes a second, not all of a processor, while a test waits.
+SLOW = ["--up=1Mb/s"]
 
 
 class EnrolmentTest(gated.GatedTest):
@@ -280,7 +297,7 @@ class EnrolmentTest(gated.GatedTest):
                          "schedule": {"round_count": 1000000}})
         self.create_run({"server_count": 1}, run_id="other")
         used = self.token()
-        cluster.start_volunteer("volunteer-0", used)
+        cluster.start_volunteer("volunteer-0", used, arguments=SLOW)
         cluster.wait_commits(1)
         self.assertIn("1 of 1", self.refused(used, "TOKEN_USED"))
         expired = self.token("--ttl=1s")
@@ -324,17 +341,12 @@ class EnrolmentTest(gated.GatedTest):
         flipped = ("A" if secret[0] != "A" else "B") + secret[1:]
         return self.with_crc("%s.%s.%s" % (head, flipped, pin))
 
-    def test_a_certificate_is_for_one_run_and_one_role(self):
+    def assert_for_one_run_and_one_role(self, attic):
+        """`attic`: the certificate of e-attic in run "run"."""
         cluster = self.cluster
-        self.start(server_count=1)
-        self.create_run({"server_count": 1,
-                         "schedule": {"round_count": 1000000}})
         toy.create(cluster, {"server_count": 1, "schedule": {
             "min_quorum": 1, "island_count_min": 1}}, run_id="other")
-        cluster.start_volunteer("volunteer-0", self.token("--name=attic"))
-        cluster.wait_commits(1)
         cluster.wait_state(cluster_module.ACTIVE, "other")
-        attic = self.enrolled("volunteer-0")
         control = self.caller(cluster.coordinator_address, attic)
         data = self.caller(cluster.server_address("server-0"), attic)
 
@@ -452,7 +464,7 @@ class EnrolmentTest(gated.GatedTest):
         cluster = self.cluster
         self.start(gate=["--certificate-s=6"])
         self.create_run({"schedule": {"round_count": 1000000}})
-        cluster.start_volunteer("volunteer-0", self.token())
+        cluster.start_volunteer("volunteer-0", self.token(), arguments=SLOW)
         cluster.wait_commits(1)
 
         def renewed(count):
@@ -485,6 +497,60 @@ class EnrolmentTest(gated.GatedTest):
         cluster.processes["volunteer-0"].signal(signal.SIGCONT)
         cluster.wait_commits(seq + 2)
         self.assertEqual([i.island_id for i in cluster.islands()], ["e-attic"])
+
+    # --- A coordinator that is away ---------------------------------------------
+
+    def test_a_transfer_goes_on_while_the_coordinator_is_away(self):
+        cluster = self.cluster
+        relay = cutter.Holder(HELD_AFTER)
+        self.addCleanup(relay.close)
+        cluster.start_coordinator(
+            arguments=["--server-lease-s=%d" % SERVER_LEASE_S])
+        cluster.start_gate(self.gate_dir)
+        cluster.start_server("server-0", arguments=[
+            "--advertise=" + relay.address,
+            *metrics.flags(cluster, "server-0")])
+        server = cluster.server_address("server-0")
+        relay.forward_to(server)
+        values = self.create_run(ONE_PUSH)
+        layout = arithmetic.LayoutView(cluster.spec().layout)
+        push_bytes = 4 * layout.fragments[0].element_count
+        cluster.start_volunteer("volunteer-0", self.token("--name=attic"),
+                                arguments=["--streams=1"])
+        port = metrics.port(cluster, "server-0")
+
+        def pushed():
+            """Bytes that the server has, once the relay holds the rest."""
+            cluster.check_alive()
+            return relay.held.is_set() and metrics.scrape(port).total(
+                "atoll_push_bytes_total")
+
+        self.assertLess(wait.until("a part of its push is there", pushed),
+                        push_bytes)
+        cluster.kill("coordinator")
+        attic = self.enrolled("volunteer-0")
+        pull = self.caller(server, attic).service(
+            "ParameterService").PullParameters
+
+        def new_streams_wait():
+            error = client.error_or_none(
+                lambda: next(iter(pull(run_id="run"))))
+            return error is not None and error.reason == "PLAN_TOO_OLD"
+
+        wait.until("the server's lease is over", new_streams_wait)
+        # The server looks at open streams once a second.
+        end = time.monotonic() + 3
+        wait.until("it has looked", lambda: time.monotonic() > end)
+        relay.let_go()
+        wait.until("the whole push is there", lambda: pushed() == push_bytes)
+
+        cluster.restart("coordinator")
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_strict_run_whole(cluster, values)
+        self.assertEqual(cluster.processes["volunteer-0"].wait(), 0)
+        self.assertEqual(pushed(), push_bytes)
+        with self.subTest("its certificate is for one run and one role"):
+            self.assert_for_one_run_and_one_role(attic)
 
     # --- Deaths -----------------------------------------------------------------
 

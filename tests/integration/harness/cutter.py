@@ -2,7 +2,8 @@
 
 A Cutter counts forwarded bytes, and after a given number in one direction it
 resets both ends of that connection. Bytes that it has read but not forwarded are
-lost, as in a real cut. A Nat forgets connections and tells neither end.
+lost, as in a real cut. A Nat forgets connections and tells neither end. A Holder
+delays what goes up.
 """
 
 import socket
@@ -159,3 +160,27 @@ class Nat(Cutter):
                         end.shutdown(socket.SHUT_RDWR)
                     except OSError:
                         pass
+
+
+class Holder(Cutter):
+    """Forwards `byte_count` bytes UP, and holds the rest until `let_go`. `held`
+    is set once bytes wait.
+    """
+
+    def __init__(self, byte_count):
+        super().__init__({UP: byte_count, DOWN: 0}, 0)
+        self.held = threading.Event()
+        self._may_pass = threading.Event()
+
+    def let_go(self):
+        self._may_pass.set()
+
+    def close(self):
+        self.let_go()
+        super().close()
+
+    def _admit(self, direction, count):
+        if direction == UP and self.handed_on[UP] >= self._cut_every[UP]:
+            self.held.set()
+            self._may_pass.wait()
+        return super()._admit(direction, count)
