@@ -398,6 +398,21 @@ def named_tests(files):
                         '%s: there is no such test' % name)
 
 
+_RUN_BY_HAND = 'tests/tools/torch_islands.py'
+
+
+def scripts_are_run(files):
+  """Across files: each test that is a script stands in its folder's BUILD."""
+  by_hand = files.get(_RUN_BY_HAND, '')
+  for path in files:
+    if not path.endswith(('_test.py', '_test.sh')) or path in by_hand:
+      continue
+    folder, _, name = path.rpartition('/')
+    if not re.search(r'\b%s\b' % name.rsplit('.', 1)[0],
+                     files.get(folder + '/BUILD', '')):
+      yield Violation(path, 1, 'test', 'no BUILD file has it: it is never run')
+
+
 def plain_phrases(files):
   """Across files: no phrase that plain English avoids becomes more frequent."""
   for path, line, message in phrases.excess(files):
@@ -410,7 +425,7 @@ PER_FILE = [
 ]
 PER_TREE = [
     packages_have_tests, folders_are_small, folders_say_what_they_hold,
-    no_circles, own_includes, named_tests, plain_phrases
+    no_circles, own_includes, named_tests, scripts_are_run, plain_phrases
 ]
 
 

@@ -281,6 +281,16 @@ class NamedTestsTest(unittest.TestCase):
         [], list(rules.named_tests({'SECURITY.md': text, **files})))
 
 
+class ScriptsAreRunTest(unittest.TestCase):
+
+  def test_a_script_that_no_build_file_has_is_found(self):
+    files = {'tests/b_test.py': '', 'tests/a_b_test.sh': '', 'c/d_test.py': '',
+             'tests/BUILD': '# T.\ncases_test(name = "a_b_test")\n',
+             'tests/tools/torch_islands.py': '"c/d_test.py"'}
+    self.assertEqual(['tests/b_test.py'],
+                     [v.path for v in rules.scripts_are_run(files)])
+
+
 class FoldersTest(unittest.TestCase):
 
   def rules(self, files):
