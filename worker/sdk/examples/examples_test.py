@@ -28,33 +28,75 @@ echo '{"status": "ok", "data": {"run": {}}}'
 _ROUNDS, _STEPS = 10, 10
 # torchtitan's trainer, as far as its example knows it, with a loop of its own.
 _TITAN = '''
-import types
 import torch
 import torchtitan_branch
 
 class Part(torch.nn.Module):
-    def __init__(self, number, layer):
+    def __init__(self, **layers):
         super().__init__()
-        self.layers = torch.nn.ModuleDict({number: layer})
+        self.layers = torch.nn.ModuleDict(layers)
+        self.register_buffer("turns", torch.ones(2, dtype=torch.complex64))
 
-parts = [Part("0", torch.nn.Linear(2, 2, bias=False)),
-         Part("1", torch.nn.Linear(2, 1, bias=False))]
-optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in parts]
-trainer = types.SimpleNamespace(
-    model_parts=parts,
-    optimizers=types.SimpleNamespace(optimizers=optimizers),
-    lr_schedulers=types.SimpleNamespace(schedulers=[
-        torch.optim.lr_scheduler.ConstantLR(o, 1) for o in optimizers]))
-count = 0
-with torchtitan_branch.join(trainer, "nobody:1", "spring") as island:
+    def init_weights(self, buffer_device):
+        assert torch.initial_seed() == 5
+        for parameter in self.parameters():
+            parameter.fill_(3)
+
+class Optimizers(torch.optim.Optimizer):
+    def __init__(self, optimizers):
+        self.optimizers = optimizers
+        super().__init__([p for of in optimizers for group in of.param_groups
+                          for p in group["params"]], {})
+
+    def __iter__(self):
+        return iter(self.optimizers)
+
+    def step(self):
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+class Stateful:
+    step = 0
+
+    def state_dict(self):
+        return vars(self)
+
+    def load_state_dict(self, state):
+        vars(self).update(state)
+
+class Trainer(Stateful):
+    def state_dict(self):
+        return {"step": self.step}
+
+torch.distributed.init_process_group(
+    "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+with torch.device("meta"):
+    whole = Part(**{"0": torch.nn.Linear(2, 2, bias=False),
+                    "1": torch.nn.Linear(2, 1, bias=False)})
+generator = torch.get_rng_state()
+torchtitan_branch.create(whole, "nobody:1", "spring", seed=5)
+assert whole.layers["0"].weight.is_meta
+assert torch.equal(torch.get_rng_state(), generator)
+trainer = Trainer()
+parts = trainer.model_parts = [
+    Part(**{"0": torch.nn.Linear(2, 2, bias=False)}),
+    Part(**{"1": torch.nn.Linear(2, 1, bias=False)})]
+trainer.optimizers = Optimizers([
+    torch.optim.SGD(part.parameters(), lr=0.1) for part in parts])
+trainer.lr_schedulers = [
+    torch.optim.lr_scheduler.ConstantLR(of, 1) for of in trainer.optimizers]
+trainer.dataloader = Stateful()
+assert torchtitan_branch.shard(trainer, "nobody:1", "spring", 2, 1) == (6, 3)
+with torchtitan_branch.join(trainer) as island:
     while True:
+        trainer.step += 1
         x = parts[0].layers["0"](torch.ones(1, 2))
         parts[1].layers["1"](x).sum().backward()
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-        count += 1
-assert count == 3 and island.ended, count
+        trainer.optimizers.step()
+        for scheduler in trainer.lr_schedulers:
+            scheduler.step()
+assert trainer.step == 4 and island.ended, trainer.step
+torch.distributed.destroy_process_group()
 '''
 
 
@@ -103,20 +145,23 @@ class ExamplesTest(cases.FolderCase):
         return self.start(name, *arguments, launcher=launcher,
                           check=True).stdout
 
-    def layout(self, name):
-        """The tensors that the example's run is created with."""
+    def stand_in(self):
+        """A program `atoll`, which keeps the tensors of a run's creation."""
         program = self.path("atoll")
         with open(program, "w", encoding="utf-8") as file:
             file.write(_PROGRAM % self.path("tensors.json"))
         os.chmod(program, 0o755)
         os.environ["ATOLL_BINARY"] = program
-        self.call(name, "create", "nobody:1")
+
+    def created(self):
         with open(self.path("tensors.json"), encoding="utf-8") as file:
             return json.load(file)["tensors"]
 
     def losses(self, name, run, launcher=()):
         """The example's loss on held-out data, before and after a run."""
-        tensors = self.layout(name)
+        self.stand_in()
+        self.call(name, "create", "nobody:1")
+        tensors = self.created()
         generator = np.random.default_rng(cases.random().getrandbits(32))
         found = []
 
@@ -181,15 +226,24 @@ class ExamplesTest(cases.FolderCase):
         """With a stand-in for torchtitan's trainer, of two stages."""
         if importlib.util.find_spec("torch") is None:
             self.skipTest("%s has no torch" % sys.executable)
-        self.check_steps(_TITAN, {"layers.0.weight": [2, 2],
-                                  "layers.1.weight": [1, 2]})
 
-    def check_steps(self, program, layout):
+        def hello(peer):
+            peer.place(data_shard=1, data_shard_count=3)
+            peer.hello(1, seq="2")
+
+        self.stand_in()
+        self.check_steps(_TITAN, {"layers.0.weight": [2, 2],
+                                  "layers.1.weight": [1, 2]}, hello)
+        self.assertEqual([(t["name"], t["init"]) for t in self.created()], [
+            ("layers.%d.weight" % layer, {"kind": "constant", "value": 3.0})
+            for layer in range(2)])
+
+    def check_steps(self, program, layout, hello=lambda peer: peer.hello(1)):
         """The program trains the three steps of a run, and then ends."""
         answers = []
 
         def script(peer):
-            peer.hello(1)
+            hello(peer)
             peer.layout([layout])
             peer.ask("load", save_id="")
             peer.write(0.5)

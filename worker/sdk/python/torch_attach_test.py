@@ -305,6 +305,59 @@ class LoopTest(AttachCase):
         self.step(optimizer=wrapper)
         self.assertTrue(island.ended)
 
+    def test_a_container_of_attached_optimizers_may_step_them(self):
+        class Container(torch.optim.Optimizer):  # As torchtitan has it.
+
+            def __init__(self, optimizers):
+                super().__init__([parameter for of in optimizers
+                                  for group in of.param_groups
+                                  for parameter in group["params"]], {})
+                self.optimizers = optimizers
+
+            def step(self, closure=None):
+                for optimizer in self.optimizers:
+                    optimizer.step()
+
+        def script(peer):
+            begin(peer)
+            self.assertEqual(peer.train(2)["step_count"], "2")
+            peer.end()
+
+        parts = [torch.optim.SGD([self.model.weight], lr=0.1),
+                 torch.optim.SGD([self.model.bias], lr=0.1)]
+        island = self.attach(script, optimizer=parts)
+        container = Container(parts)
+        with self.assertRaisesRegex(atoll.Error, "NOT_ATTACHED"):
+            self.step(optimizer=Container([self.optimizer]))
+        for _ in range(2):
+            self.assertFalse(island.ended)
+            self.step(optimizer=container)
+        self.assertTrue(island.ended)
+        with self.assertRaises(atoll.RunEnded):
+            container.step()
+
+    def test_as_a_block_it_closes_and_tells_an_exception(self):
+        def complete(peer):
+            begin(peer)
+            peer.train(1)
+            peer.write(2)
+            peer.end()
+
+        def fails(peer):
+            begin(peer)
+            peer.tell("train", step="0", step_count="9", lr_scale=1.0)
+            told.append(peer.receive())
+
+        told = []
+        with self.attach(complete) as island:
+            self.step()
+        self.assertTrue(island.ended)
+        self.assertEqual(self.model.bias.item(), 2)
+        with self.assertRaises(MemoryError), self.attach(fails):
+            self.step()
+            raise MemoryError("no room")
+        self.assertIn("no room", told[0]["error"]["message"])
+
     def test_what_accelerate_wraps_is_found(self):
         class Wrapper(torch.optim.Optimizer):
 

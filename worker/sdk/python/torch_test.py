@@ -587,6 +587,8 @@ class StateTest(TorchCase):
                 self.assertTrue(torch.equal(got.double(), tensor.double()))
         turned = torch.rand(3, 4).t()[1:]
         self.assertTrue(torch.equal(through_a_file([turned])[0], turned))
+        rotary = torch.polar(torch.ones(3, 2), torch.rand(3, 2))
+        self.assertTrue(torch.equal(through_a_file([rotary])[0], rotary))
 
 
 class FrozenTest(TorchCase):

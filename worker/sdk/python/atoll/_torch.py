@@ -15,6 +15,7 @@ from .errors import Error
 _DTYPES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16",
            "int32": "I32", "int64": "I64", "float16": "F16",
            "bfloat16": "BF16", "float32": "F32", "float64": "F64",
+           "complex64": "C64",
            "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}
 
 

@@ -61,8 +61,10 @@ def attach(model: Any, optimizer: Any, *, run: str | None = None,
         parameters, needs an Island.
       **options: Others of Island.
 
-    Returns the Island, whose `step` the loop does not call. It leaves the run at the end of the program, at SIGTERM
-    or by `close`; one of several ranks only by `close`, on each of them.
+    Returns the Island, whose `step` the loop does not call. It leaves the run
+    at the end of the program, at SIGTERM or by `close`; one of several ranks
+    only by `close`, on each of them. As a `with` block it closes at the end,
+    and tells the exchange and the other ranks of an exception.
 
     Error: an optimizer is refused, or what Island and its start raise.
     """
@@ -255,7 +257,9 @@ class _Attachment:
         """Error: an optimizer that is not attached, such as one that the loop
         has made anew, is about to step the model."""
         inner, frame = _optimizer_in(optimizer), sys._getframe(1)
-        if self._island.ended or any(inner is known for known in self._known):
+        steps = getattr(inner, "optimizers", None) or [inner]  # torchtitan's.
+        if self._island.ended or all(any(of is known for known in self._known)
+                                     for of in steps):
             return
         if any(_is_in(frame, opened) for opened in self._frames.values()):
             return  # An attached one steps it.

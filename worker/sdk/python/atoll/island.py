@@ -332,7 +332,8 @@ class Island:
     # --- The loop ------------------------------------------------------------
 
     def __enter__(self) -> "Island":
-        self.start()
+        if self._train is None and not self._ended:  # As attach leaves it.
+            self.start()
         return self
 
     def start(self) -> None:
