@@ -475,7 +475,7 @@ TEST(ParameterServerTest, ACoordinatorThatTakesReportsOfChangesGetsThem) {
   // The next report that is whole, or of changes.
   const auto wait = [&](bool is_whole) {
     while (control.WaitForReports(seen + 1, TestCluster::kPatience)) {
-      const v1::ReportShardsRequest report = control.reports()[seen++];
+      const v1::ReportShardsRequest report = control.report(seen++);
       EXPECT_EQ(report.shards_size() + report.changes_size(), 1);
       if (report.changes().empty() == is_whole) return report;
     }

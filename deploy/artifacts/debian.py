@@ -1,6 +1,7 @@
 """Shared libraries of programs, and the Debian packages of files."""
 
 import dataclasses
+import functools
 import os
 import re
 import subprocess
@@ -98,6 +99,7 @@ def owners_of(paths):
             for path, owner in parse_dpkg_search(done.stdout).items()}
 
 
+@functools.cache
 def installed(name):
     """The installed Debian package of this name."""
     try:

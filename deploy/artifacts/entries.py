@@ -11,6 +11,8 @@ import struct
 import tarfile
 import zlib
 
+LEVEL = 6  # Of every compression.
+
 
 @dataclasses.dataclass
 class Entry:
@@ -77,7 +79,7 @@ class Gzip:
 
     def __init__(self, file):
         self._file = file
-        self._compressor = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
+        self._compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
         self._crc = 0
         self._size = 0
         file.write(b"\x1f\x8b\x08\0\0\0\0\0\0\xff")

@@ -131,7 +131,8 @@ def write(deb, version, architecture, needed, epoch, scratch, path):
     entries.write_tree(staged, epoch, root)
     # The result of several threads differs from that of one.
     subprocess.run(
-        ["dpkg-deb", "--root-owner-group", "--threads-max=1", "-Zxz", "-z6",
-         "--build", root, path], check=True, stdout=subprocess.DEVNULL,
+        ["dpkg-deb", "--root-owner-group", "--threads-max=1", "-Zxz",
+         "-z%d" % entries.LEVEL, "--build", root, path],
+        check=True, stdout=subprocess.DEVNULL,
         env={"PATH": os.environ["PATH"], "LC_ALL": "C",
              "SOURCE_DATE_EPOCH": str(epoch)})

@@ -1,6 +1,7 @@
 """Renders the chart, and asks the programs for their flags."""
 
 import copy
+import functools
 import hashlib
 import os
 import re
@@ -42,8 +43,15 @@ import yaml  # pylint: disable=wrong-import-position
 _LOADER = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
 
 
+@functools.cache  # Most documents are the same in many renderings.
+def _parse_one(text):
+  return yaml.load(text, _LOADER)
+
+
 def parse(text):
-  return [d for d in yaml.load_all(text, _LOADER) if d]
+  """The documents; the caller must not change them."""
+  texts = re.split('^---\n', text, flags=re.M)
+  return [d for d in map(_parse_one, texts) if d]
 
 
 class Refused(Exception):
@@ -58,7 +66,8 @@ def helm(*arguments, values=None):
   result = subprocess.run(
       command, input=yaml.safe_dump(values or {}), text=True,
       capture_output=True, timeout=60, check=False,
-      env={'HOME': os.environ.get('TEST_TMPDIR', '/tmp'), 'PATH': '/usr/bin'})
+      env={'HOME': os.environ.get('TEST_TMPDIR', '/tmp'), 'PATH': '/usr/bin',
+           'GOGC': 'off'})  # It ends before its garbage matters.
   if result.returncode != 0:
     raise Refused(result.stderr)
   return result.stdout

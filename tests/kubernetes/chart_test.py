@@ -1,6 +1,7 @@
 """The chart renders what Kubernetes and our own rules accept, for all values."""
 
 import base64
+import functools
 import json
 import os
 import shutil
@@ -19,6 +20,10 @@ import rules  # pylint: disable=wrong-import-position
 
 # chart puts it on the path.
 import kubernetes_validate  # pylint: disable=wrong-import-position
+from kubernetes_validate import utils  # pylint: disable=wrong-import-position
+
+# Else it parses some megabytes for each document.
+utils.schema_contents = functools.cache(utils.schema_contents)
 
 VERSIONS = ('1.31', '1.37')
 FILES = ('quickstart.yaml', 'production.yaml', 'volunteers.yaml')

@@ -24,9 +24,9 @@ absl::StatusOr<double> CountFlopsPerToken(const v1::ModelSpec& model);
 absl::StatusOr<v1::RunSpec> MakeSampleRun(const v1::RunSpec& run);
 
 // Tokens per second on the CPU with `thread_count` threads. It trains the
-// sample for about `time_max`, at least a step, and scales its speed by the
-// operations per token. A model of matrices that are larger than the sample's
-// is usually a little faster. Ends early once `stopped` is true.
+// sample for about `time_max`, at least a step and at most 100, and scales its
+// speed by the operations per token. A model of matrices that are larger than
+// the sample's is usually a little faster. Ends early once `stopped` is true.
 // INVALID_ARGUMENT: as MakeSampleRun. CANCELLED: stopped before the first step.
 // Others as engine::Trainer.
 absl::StatusOr<double> MeasureTokensPerSecond(

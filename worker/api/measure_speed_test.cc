@@ -60,6 +60,14 @@ TEST(MeasureSpeedTest, ASmallModelIsItsOwnSample) {
   EXPECT_GT(*speed, 0);
 }
 
+TEST(MeasureSpeedTest, ASmallModelTakesAHundredStepsAndNotItsTime) {
+  int step_count = 0;
+  const auto count = [&step_count] { return ++step_count > 1000; };
+  EXPECT_TRUE(
+      MeasureTokensPerSecond(TinyRun({}), 1, absl::Hours(1), count).ok());
+  EXPECT_EQ(step_count, 100);
+}
+
 TEST(MeasureSpeedTest, AnExternalModelCannotBeMeasured) {
   v1::RunSpec run;
   run.mutable_model()->set_architecture("external");

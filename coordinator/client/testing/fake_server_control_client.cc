@@ -42,6 +42,11 @@ std::vector<v1::ReportShardsRequest> FakeServerControlClient::reports() const {
   return reports_;
 }
 
+v1::ReportShardsRequest FakeServerControlClient::report(size_t index) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return reports_[index];
+}
+
 bool FakeServerControlClient::WaitForReports(size_t count,
                                              absl::Duration timeout) {
   std::unique_lock<std::mutex> lock(mutex_);

@@ -28,6 +28,8 @@ class FakeServerControlClient : public ServerControlClient {
 
   std::vector<v1::RegisterServerRequest> registrations() const;
   std::vector<v1::ReportShardsRequest> reports() const;
+  // The report at `index`, which must exist.
+  v1::ReportShardsRequest report(size_t index) const;
   // Waits for `count` reports; false if they have not come after `timeout`.
   bool WaitForReports(size_t count, absl::Duration timeout);
 

@@ -46,7 +46,7 @@ using collective::Collective;
 using collective::LocalWorld;
 using Values = std::vector<double>;
 
-constexpr int kSteps = 20;
+constexpr int kSteps = 10;
 constexpr int64_t kSequences = 8;
 constexpr int64_t kLength = 8;
 constexpr double kRate = 0.01;
