@@ -36,12 +36,13 @@ class Filler:
         assert self._full.wait(wait.PATIENCE_S), "the disk is never full"
 
     def _fill(self):
+        pieces = [bytes(size) for size in (1 << 20, 4096, 1)]
         with open(self._path, "wb", buffering=0) as file:
             while not self._end.is_set():
-                for size in (1 << 20, 4096, 1):
+                for piece in pieces:
                     try:
                         while True:
-                            file.write(b"\0" * size)
+                            file.write(piece)
                     except OSError as error:
                         assert error.errno == errno.ENOSPC, error
                 self._full.set()

@@ -25,6 +25,8 @@ from harness import wait
 
 DENIED = grpc.StatusCode.PERMISSION_DENIED
 USAGE, FORBIDDEN, CONFLICT = 2, 7, 9
+# For runs without an end: a push takes half a second of waiting.
+SLOWLY = ["--up=2Mb/s"]
 
 
 class EnrolmentTest(gated.GatedTest):
@@ -119,7 +121,7 @@ class EnrolmentTest(gated.GatedTest):
         cluster = self.cluster
         self.start()
         self.create_run({"schedule": {"round_count": 1000000}})
-        cluster.start_volunteer("volunteer-0", self.token())
+        cluster.start_volunteer("volunteer-0", self.token(), arguments=SLOWLY)
         cluster.wait_commits(1)
         cluster.kill("volunteer-0")
         cluster.start_volunteer("volunteer-0", "--run=run")
@@ -280,7 +282,7 @@ class EnrolmentTest(gated.GatedTest):
                          "schedule": {"round_count": 1000000}})
         self.create_run({"server_count": 1}, run_id="other")
         used = self.token()
-        cluster.start_volunteer("volunteer-0", used)
+        cluster.start_volunteer("volunteer-0", used, arguments=SLOWLY)
         cluster.wait_commits(1)
         self.assertIn("1 of 1", self.refused(used, "TOKEN_USED"))
         expired = self.token("--ttl=1s")
@@ -452,7 +454,7 @@ class EnrolmentTest(gated.GatedTest):
         cluster = self.cluster
         self.start(gate=["--certificate-s=6"])
         self.create_run({"schedule": {"round_count": 1000000}})
-        cluster.start_volunteer("volunteer-0", self.token())
+        cluster.start_volunteer("volunteer-0", self.token(), arguments=SLOWLY)
         cluster.wait_commits(1)
 
         def renewed(count):
@@ -505,7 +507,8 @@ class EnrolmentTest(gated.GatedTest):
                 self.assertNotEqual(done.returncode, 0)
                 cluster.await_failpoint("gate")
                 cluster.start_gate(self.gate_dir)
-                cluster.start_volunteer("volunteer-0", string)
+                cluster.start_volunteer("volunteer-0", string,
+                                        arguments=SLOWLY)
                 cluster.wait_commits(1)
                 self.assertEqual(self.actions().count("island.enrol"), 1)
                 self.refused(string, "TOKEN_USED")

@@ -360,6 +360,13 @@ class Cluster:
         self.create_run_of(spec)
         self.start_islands(armed=armed)
 
+    def start_up_to(self, commit_count, spec):
+        """Starts a run that stands still after some commits: its coordinator
+        has died, and `restart` lets it go on."""
+        self.start_armed(spec, {
+            "coordinator": "coordinator.commit.after@%d" % commit_count})
+        self.await_failpoint("coordinator")
+
     def restart(self, name, failpoint=None):
         """Restarts a killed process with its arguments. Only a coordinator or
         a server may have a failpoint."""
