@@ -360,11 +360,13 @@ class Cluster:
         self.create_run_of(spec)
         self.start_islands(armed=armed)
 
-    def start_up_to(self, commit_count, spec):
+    def start_up_to(self, commit_count, spec, **islands):
         """Starts a run that stands still after some commits: its coordinator
-        has died, and `restart` lets it go on."""
-        self.start_armed(spec, {
+        has died, and `restart` lets it go on. `islands`: of start_islands."""
+        self.start_service({
             "coordinator": "coordinator.commit.after@%d" % commit_count})
+        self.create_run_of(spec)
+        self.start_islands(**islands)
         self.await_failpoint("coordinator")
 
     def restart(self, name, failpoint=None):
