@@ -87,7 +87,6 @@ class Cluster:
         self._trainers = {}    # Name: id of the island that it trains.
         self._sockets = None   # Directory of the trainers' sockets.
         self._coordinator_arguments = []  # Of its last start.
-        self._initialised = set()  # Data directories with a coordinator's log.
         self._disks = {}       # Name: its power.Disk or broken_disk.Disk.
         self._roots = {}       # Name: directory of its program's version.
         self._guarded = None   # Name of the process to restart after its death.
@@ -156,14 +155,12 @@ class Cluster:
         given."""
         self._coordinator_arguments = list(arguments)
         directory = data_dir or os.path.join(self.directory, "coordinator")
-        if (directory not in self._initialised or
-                not os.path.exists(os.path.join(directory, "CURRENT"))):
+        if not os.path.exists(os.path.join(directory, "CURRENT")):
             processes.init_coordinator(
                 directory, *(["--cluster-id=" + cluster_id] if cluster_id
                              else []), root=self._roots.get("coordinator"),
                 prefix=prefix, seen=lambda process: self.processes.update(
                     coordinator=process))
-            self._initialised.add(directory)
         return self._serve("coordinator", processes.COORDINATOR,
                            list(arguments), failpoint, data_dir, prefix)
 
