@@ -18,13 +18,14 @@ VICTIM = "server-1"
 class DiskErrorTest(cluster_module.IntegrationTest):
 
     def start(self, durability):
+        """Returns the victim's disk. The run stands still after two commits,
+        until the coordinator restarts."""
         self.values = self.run_values({"durability": durability,
-                                       "schedule": {"round_count": 40}})
+                                       "schedule": {"round_count": 6}})
         self.reference, spec = self.once(durability, lambda cluster: (
             self.run_strict(cluster, self.values), cluster.spec()))
         disk = self.cluster.break_disk_of(VICTIM)
-        self.cluster.start_armed(spec, {})
-        self.cluster.wait_commits(2)
+        self.cluster.start_up_to(2, spec)
         return disk
 
     def shown(self):
@@ -37,6 +38,7 @@ class DiskErrorTest(cluster_module.IntegrationTest):
         cluster = self.cluster
         disk = self.start(durability)
         disk.fail(call, part, errno.EIO)
+        cluster.restart("coordinator")
         state = cluster.wait_state(cluster_module.PAUSED)
         for told in (state.run.state_reason, self.shown()):
             self.assertIn("on server %s has stopped" % VICTIM, told)
@@ -66,6 +68,7 @@ class DiskErrorTest(cluster_module.IntegrationTest):
         cluster = self.cluster
         disk = self.start("process")
         disk.fail(call, part, error_number)
+        cluster.restart("coordinator")
         wait.until("the operator is told",
                    lambda: any(s.blocked_reason for s in
                                cluster.run_state().servers))

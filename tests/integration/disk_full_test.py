@@ -22,6 +22,10 @@ from harness import wait
 
 _INSIDE = "ATOLL_TEST_MOUNT_NAMESPACE"
 
+# The space that a server has reserved is enough for about 65 rounds.
+MANY_ROUNDS = 120
+FEW_ROUNDS = 8
+
 
 class Filler:
     """Takes every byte of a file system, also bytes freed later, until it is
@@ -36,12 +40,13 @@ class Filler:
         assert self._full.wait(wait.PATIENCE_S), "the disk is never full"
 
     def _fill(self):
+        pieces = [bytes(size) for size in (1 << 20, 4096, 1)]
         with open(self._path, "wb", buffering=0) as file:
             while not self._end.is_set():
-                for size in (1 << 20, 4096, 1):
+                for piece in pieces:
                     try:
                         while True:
-                            file.write(b"\0" * size)
+                            file.write(piece)
                     except OSError as error:
                         assert error.errno == errno.ENOSPC, error
                 self._full.set()
@@ -54,10 +59,6 @@ class Filler:
 
 
 class DiskFullTest(cluster_module.IntegrationTest):
-
-    # (SHA-256, spec) of the undisturbed run for all cases; the first case plays
-    # it.
-    _undisturbed = None
 
     def setUp(self):
         if not os.environ.get(_INSIDE):
@@ -104,22 +105,17 @@ class DiskFullTest(cluster_module.IntegrationTest):
         self.assert_strict_run_whole(self.cluster, values)
         self.assertEqual(self.cluster.parameters_sha256(), reference)
 
-    def prepare(self, victim):
+    def prepare(self, victim, round_count):
         """(values, SHA-256 of the undisturbed run, the victim's disk)."""
-        values = self.run_values({"schedule": {"round_count": 120}})
-        if not DiskFullTest._undisturbed:
-            undisturbed = self.new_cluster("undisturbed")
-            reference = self.run_strict(undisturbed, values)
-            spec = undisturbed.runs.GetRun(run_id="run").run.spec
-            undisturbed.close()
-            DiskFullTest._undisturbed = reference, spec
-        reference, self.spec = DiskFullTest._undisturbed
+        values = self.run_values({"schedule": {"round_count": round_count}})
+        reference, self.spec = self.once(round_count, lambda cluster: (
+            self.run_strict(cluster, values), cluster.spec()))
         return values, reference, self.small_disk(victim)
 
     def fill_in_mid_run(self, victim):
         """Reserved space may be used; without it a write is an error. In both
         cases the run ends with the right bits once there is space."""
-        values, reference, disk = self.prepare(victim)
+        values, reference, disk = self.prepare(victim, MANY_ROUNDS)
         cluster = self.cluster
         cluster.start_coordinator()
         cluster.start_servers(2)
@@ -146,7 +142,7 @@ class DiskFullTest(cluster_module.IntegrationTest):
 
     def fill_before_the_run(self, victim):
         """Nothing is reserved yet: a process must report the lack of space."""
-        values, reference, disk = self.prepare(victim)
+        values, reference, disk = self.prepare(victim, FEW_ROUNDS)
         cluster = self.cluster
         cluster.start_coordinator()
         cluster.start_servers(2)
@@ -178,7 +174,8 @@ class DiskFullTest(cluster_module.IntegrationTest):
 
     def stop_on_a_full_disk(self, victim, fill):
         """Stopped without space, the process ends, and restarts later."""
-        values, reference, disk = self.prepare(victim)
+        values, reference, disk = self.prepare(
+            victim, MANY_ROUNDS if fill == "in mid run" else FEW_ROUNDS)
         cluster = self.cluster
         cluster.start_coordinator()
         cluster.start_servers(2)
@@ -209,7 +206,15 @@ class DiskFullTest(cluster_module.IntegrationTest):
         self.stop_on_a_full_disk("server-1", "before the run")
 
     def test_an_island_whose_disk_gets_full_goes_on(self):
-        self.fill_in_mid_run("island-1")
+        # It reserves nothing for its next save.
+        values, reference, disk = self.prepare("island-1", FEW_ROUNDS)
+        self.cluster.start_up_to(2, self.spec)
+        self.cluster.may_end("island-1")
+        filler = Filler(disk)
+        self.cluster.restart("coordinator")
+        wait.until("someone reports the full disk", self.told)
+        filler.close()
+        self.finish(values, reference)
 
     def test_a_coordinator_whose_disk_gets_full_goes_on(self):
         self.fill_in_mid_run("coordinator")

@@ -29,6 +29,8 @@ from harness import wait
 
 DENIED = grpc.StatusCode.PERMISSION_DENIED
 USAGE, FORBIDDEN, CONFLICT = 2, 7, 9
+# For runs without an end: a push takes half a second of waiting.
+SLOWLY = ["--up=2Mb/s"]
 
 # One push of 7.6 MB. A push that the server refuses sends far less than
 # HELD_AFTER bytes, so a relay holds none that has not begun.
@@ -40,8 +42,6 @@ ONE_PUSH = {
 }
 HELD_AFTER = 4_000_000
 SERVER_LEASE_S = 3
-# A round takes a second, not all of a processor, while a test waits.
-SLOW = ["--up=1Mb/s"]
 
 
 class EnrolmentTest(gated.GatedTest):
@@ -136,7 +136,7 @@ class EnrolmentTest(gated.GatedTest):
         cluster = self.cluster
         self.start()
         self.create_run({"schedule": {"round_count": 1000000}})
-        cluster.start_volunteer("volunteer-0", self.token())
+        cluster.start_volunteer("volunteer-0", self.token(), arguments=SLOWLY)
         cluster.wait_commits(1)
         cluster.kill("volunteer-0")
         cluster.start_volunteer("volunteer-0", "--run=run")
@@ -297,7 +297,7 @@ class EnrolmentTest(gated.GatedTest):
                          "schedule": {"round_count": 1000000}})
         self.create_run({"server_count": 1}, run_id="other")
         used = self.token()
-        cluster.start_volunteer("volunteer-0", used, arguments=SLOW)
+        cluster.start_volunteer("volunteer-0", used, arguments=SLOWLY)
         cluster.wait_commits(1)
         self.assertIn("1 of 1", self.refused(used, "TOKEN_USED"))
         expired = self.token("--ttl=1s")
@@ -464,7 +464,7 @@ class EnrolmentTest(gated.GatedTest):
         cluster = self.cluster
         self.start(gate=["--certificate-s=6"])
         self.create_run({"schedule": {"round_count": 1000000}})
-        cluster.start_volunteer("volunteer-0", self.token(), arguments=SLOW)
+        cluster.start_volunteer("volunteer-0", self.token(), arguments=SLOWLY)
         cluster.wait_commits(1)
 
         def renewed(count):
@@ -571,7 +571,8 @@ class EnrolmentTest(gated.GatedTest):
                 self.assertNotEqual(done.returncode, 0)
                 cluster.await_failpoint("gate")
                 cluster.start_gate(self.gate_dir)
-                cluster.start_volunteer("volunteer-0", string)
+                cluster.start_volunteer("volunteer-0", string,
+                                        arguments=SLOWLY)
                 cluster.wait_commits(1)
                 self.assertEqual(self.actions().count("island.enrol"), 1)
                 self.refused(string, "TOKEN_USED")

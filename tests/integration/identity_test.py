@@ -31,18 +31,18 @@ class IdentityTest(cluster_module.IntegrationTest):
         super().setUpClass()
         cls.values = cls.run_values({"durability": "machine",
                                      "checkpoint_every_round_count": 3,
-                                     "schedule": {"round_count": 30}})
+                                     "schedule": {"round_count": 14}})
 
     def setUp(self):
         super().setUp()
         self.reference, self.spec = self.once("undisturbed", lambda cluster: (
             self.run_strict(cluster, self.values), cluster.spec()))
 
-    def start(self, commit_count):
-        self.cluster.start_service()
-        self.cluster.create_run_of(self.spec)
-        self.cluster.start_islands()
-        self.cluster.wait_commits(commit_count)
+    def go_on(self, commit_count):
+        """The run goes on for some commits, until its coordinator dies."""
+        self.cluster.restart("coordinator",
+                             "coordinator.commit.after@%d" % commit_count)
+        self.cluster.await_failpoint("coordinator")
 
     def directory(self, name):
         return os.path.join(self.cluster.directory, name)
@@ -102,8 +102,7 @@ class IdentityTest(cluster_module.IntegrationTest):
     def lose_the_coordinators_disk(self, peers_restart):
         """Another directory is in place of the coordinator's for a while."""
         cluster = self.cluster
-        self.start(3)
-        cluster.kill("coordinator")
+        cluster.start_up_to(3, self.spec)
         if peers_restart:
             before = self.settle()
         runs = self.runs_on_servers()
@@ -164,7 +163,7 @@ class IdentityTest(cluster_module.IntegrationTest):
 
         def refused():
             cluster.check_alive()
-            answer = cluster.retry(cluster.state.GetCluster)
+            answer = cluster.retry(lambda: cluster.state.GetCluster())
             return sorted(p.name for p in answer.refused_peers) == sorted(
                 SERVERS + ISLANDS)
 
@@ -192,12 +191,9 @@ class IdentityTest(cluster_module.IntegrationTest):
 
     def restore_the_coordinator(self, servers_restart):
         cluster = self.cluster
-        self.start(4)  # After the first checkpoint.
-        cluster.kill("coordinator")
+        cluster.start_up_to(4, self.spec)  # After the first checkpoint.
         self.copy("coordinator", "older")
-        cluster.restart("coordinator")
-        cluster.wait_commits(cluster.run_state().commit_seq + 6)
-        cluster.kill("coordinator")
+        self.go_on(6)
         self.keep("coordinator", "newest")
         self.keep("older", "coordinator")
         if servers_restart:
@@ -257,17 +253,16 @@ class IdentityTest(cluster_module.IntegrationTest):
     def restore_a_server(self, start_count):
         """`start_count`: starts of the server after the copy was made."""
         cluster = self.cluster
-        self.start(2)
-        cluster.kill("coordinator")
+        cluster.start_up_to(2, self.spec)
         self.settle()
         self.copy(VICTIM, "older")
-        cluster.restart("coordinator")
         cluster.restart("server-0")
         for _ in range(start_count):
             cluster.kill(VICTIM)
             cluster.restart(VICTIM)
-            cluster.wait_commits(cluster.run_state().commit_seq + 3)
+            self.go_on(3)
         cluster.kill(VICTIM)
+        cluster.restart("coordinator")
         self.keep(VICTIM, "newest")
         newest = faults.tree(self.directory("newest"))
         self.keep("older", VICTIM)
@@ -306,8 +301,9 @@ class IdentityTest(cluster_module.IntegrationTest):
 
     def test_an_empty_directory_in_place_of_a_stopped_server(self):
         cluster = self.cluster
-        self.start(3)
+        cluster.start_up_to(3, self.spec)
         cluster.kill(VICTIM)
+        cluster.restart("coordinator")
         before = faults.tree(self.directory(VICTIM))
         # Its count of starts does not make it the right one.
         for _ in range(3):
@@ -324,7 +320,9 @@ class IdentityTest(cluster_module.IntegrationTest):
 
     def test_an_empty_directory_beside_a_server_that_runs(self):
         cluster = self.cluster
-        self.start(3)
+        # A push takes a tenth of a second.
+        cluster.start_up_to(3, self.spec, arguments=["--up=10Mb/s"])
+        cluster.restart("coordinator")
         for _ in range(3):
             cluster.start_server(VICTIM, name="other")
             self.wait_refused("other")

@@ -12,10 +12,11 @@ from harness import cases
 from harness import cluster as cluster_module
 from harness import relay
 
-# Large enough that a shard is pushed in several chunks.
+# Large enough that a shard is pushed in several chunks, and little to train.
 MODEL = {"model": {"hidden_size": 256, "intermediate_size": 512,
-                   "layer_count": 3},
-         "schedule": {"round_count": 5, "inner_step_count": 2}}
+                   "layer_count": 3, "sequence_length": 8},
+         "inner": {"batch_size": 1},
+         "schedule": {"round_count": 5, "inner_step_count": 1}}
 
 
 class RelayTest(cluster_module.IntegrationTest):

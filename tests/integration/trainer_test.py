@@ -350,10 +350,11 @@ class TrainerTest(cluster_module.IntegrationTest):
 
         def warned():
             self.cluster.check_alive()
-            return self.cluster.run_cli("run", "show", "run",
-                                        check=0).stdout.count("warning") == 2
+            return len(self.cluster.run_state().warnings) == 2
 
         wait.until("two islands are warned", warned)
+        self.assertEqual(self.cluster.run_cli(
+            "run", "show", "run", check=0).stdout.count("warning"), 2)
         shown = json.loads(self.cluster.run_cli(
             "run", "show", "run", "-o", "json", check=0).stdout)["data"]
         islands = [w["island_id"] for w in shown["warnings"]]
@@ -412,29 +413,36 @@ class TrainerTest(cluster_module.IntegrationTest):
         self.cluster.runs.CancelRun(run_id="run")
 
     def test_a_trainer_that_hangs_is_told_of(self):
-        longer = {"schedule": {"round_count": 200}}
-        values = self.run_values(longer)
-        expected = self.reference(longer)
-        self.start(self.cluster, values)
-        self.cluster.wait_commits(1)
+        values = self.run_values()
+        self.start(self.cluster, values, islands=("island-0", "island-2"))
+        self.cluster.start_trainer_island(
+            "island-1", trainer=self.trainer_with("--stop-at=6"))
         pid = self.cluster.processes["trainer-of-island-1"].pid
-        os.kill(pid, signal.SIGSTOP)
 
-        def silence():
-            shown = json.loads(self.cluster.run_cli(
-                "island", "status", "run", "island-1", "-o", "json",
-                check=0).stdout)["data"]
+        def stopped():
+            self.cluster.check_alive()
+            return os.waitid(os.P_PID, pid,
+                             os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+
+        def is_silent():
             # An island that has not reported yet has no progress.
-            return shown.get("progress", {}).get("trainer_silence_seconds", 0)
+            return any(island.progress.trainer_silence_seconds >= 5
+                       for island in self.cluster.islands()
+                       if island.island_id == "island-1")
 
+        wait.until("the trainer has stopped", stopped)
         try:
-            wait.until("the trainer is silent", lambda: silence() >= 5)
-            text = self.cluster.run_cli("island", "status", "run", "island-1",
-                                        check=0).stdout
-            self.assertIn("has not answered for", text)
+            wait.until("the trainer is silent", is_silent)
+            status = "island", "status", "run", "island-1"
+            shown = json.loads(self.cluster.run_cli(
+                *status, "-o", "json", check=0).stdout)["data"]
+            self.assertGreaterEqual(
+                shown["progress"]["trainer_silence_seconds"], 5)
+            self.assertIn("has not answered for",
+                          self.cluster.run_cli(*status, check=0).stdout)
         finally:
             os.kill(pid, signal.SIGCONT)
-        self.assertEqual(self.finish(self.cluster, values), expected)
+        self.assertEqual(self.finish(self.cluster, values), self.reference())
 
     def test_a_trainer_of_the_standard_library(self):
         values = self.run_values({"inner": {"batch_size": 8}})
@@ -552,7 +560,8 @@ class TrainerTest(cluster_module.IntegrationTest):
         trainer = self.cluster.processes["trainer-of-island-1"]
         trainer.signal(signal.SIGSTOP)
         try:
-            self.cluster.wait_commits(6)  # The rounds move on.
+            # The rounds move on.
+            self.cluster.wait_commits(self.cluster.run_state().commit_seq + 4)
         finally:
             trainer.signal(signal.SIGCONT)
         wait.until("the trainer is told", lambda: re.search(

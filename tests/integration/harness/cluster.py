@@ -87,7 +87,6 @@ class Cluster:
         self._trainers = {}    # Name: id of the island that it trains.
         self._sockets = None   # Directory of the trainers' sockets.
         self._coordinator_arguments = []  # Of its last start.
-        self._initialised = set()  # Data directories with a coordinator's log.
         self._disks = {}       # Name: its power.Disk or broken_disk.Disk.
         self._roots = {}       # Name: directory of its program's version.
         self._guarded = None   # Name of the process to restart after its death.
@@ -156,14 +155,12 @@ class Cluster:
         given."""
         self._coordinator_arguments = list(arguments)
         directory = data_dir or os.path.join(self.directory, "coordinator")
-        if (directory not in self._initialised or
-                not os.path.exists(os.path.join(directory, "CURRENT"))):
+        if not os.path.exists(os.path.join(directory, "CURRENT")):
             processes.init_coordinator(
                 directory, *(["--cluster-id=" + cluster_id] if cluster_id
                              else []), root=self._roots.get("coordinator"),
                 prefix=prefix, seen=lambda process: self.processes.update(
                     coordinator=process))
-            self._initialised.add(directory)
         return self._serve("coordinator", processes.COORDINATOR,
                            list(arguments), failpoint, data_dir, prefix)
 
@@ -359,6 +356,15 @@ class Cluster:
         self.start_service(armed, SNAPSHOTS)
         self.create_run_of(spec)
         self.start_islands(armed=armed)
+
+    def start_up_to(self, commit_count, spec, **islands):
+        """Starts a run that stands still after some commits: its coordinator
+        has died, and `restart` lets it go on. `islands`: of start_islands."""
+        self.start_service({
+            "coordinator": "coordinator.commit.after@%d" % commit_count})
+        self.create_run_of(spec)
+        self.start_islands(**islands)
+        self.await_failpoint("coordinator")
 
     def restart(self, name, failpoint=None):
         """Restarts a killed process with its arguments. Only a coordinator or

@@ -45,6 +45,8 @@ def wait_fault(cluster, *codes, run_id="run"):
 
     def faulty():
         cluster.check_alive()
+        if not cluster.run_state(run_id).run.HasField("fault"):
+            return None
         fault = shown(cluster, run_id)["run"].get("fault")
         return fault if fault and fault["code"] in codes else None
 

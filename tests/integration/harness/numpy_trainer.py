@@ -2,7 +2,7 @@
 
 usage: numpy_trainer.py RUN SOCKET WORK_DIR [--die-at POINT@N] [--count WHAT]
                         [--says UNIT] [--base N] [--samples N]
-                        [--nan-at N] [--rate RATE]
+                        [--nan-at N] [--rate RATE] [--stop-at N]
 
 Its exchange listens at SOCKET; it keeps its states in WORK_DIR. POINT is
 `step` (after the Nth step), `save` (while the Nth state is captured), `saved`
@@ -11,8 +11,8 @@ Nth state is taken back). WHAT it counts for each step is `tokens`, `samples` or
 `nothing`. UNIT is what its hello says that it counts. --base stands for frozen
 parameters. With --samples it joins first, and has a sampler of N samples. With
 --nan-at it tells no loss, and its parameters are lost after the Nth step. RATE
-is its learning rate. The SDK is the one in the folder $ATOLL_SDK, or of the
-tree.
+is its learning rate. With --stop-at it stops after the Nth step, until a signal
+continues it. The SDK is the one in the folder $ATOLL_SDK, or of the tree.
 """
 
 import argparse
@@ -132,6 +132,7 @@ def main():
     parser.add_argument("--samples", type=int)
     parser.add_argument("--nan-at", type=int)
     parser.add_argument("--rate", type=float, default=0.5)
+    parser.add_argument("--stop-at", type=int)
     arguments = parser.parse_args()
     weight = {} if arguments.count == "nothing" else {arguments.count: BATCH}
     if arguments.says:
@@ -167,6 +168,8 @@ def main():
             optimizer.step(island.arrays, gradients,
                            arguments.rate * island.lr_scale)
             death.hit("step")
+            if optimizer.position == arguments.stop_at:
+                os.kill(os.getpid(), signal.SIGSTOP)
             if optimizer.position == arguments.nan_at:
                 island.arrays["bias"][3] = numpy.nan
             if not island.step(None if arguments.nan_at else loss, metrics={"rmse": loss ** 0.5},
