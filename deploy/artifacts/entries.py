@@ -11,7 +11,7 @@ import struct
 import tarfile
 import zlib
 
-LEVEL = 6  # Of every compression.
+LEVEL = 6  # Every compression of an archive has it.
 
 
 @dataclasses.dataclass

@@ -22,7 +22,7 @@ import rules  # pylint: disable=wrong-import-position
 import kubernetes_validate  # pylint: disable=wrong-import-position
 from kubernetes_validate import utils  # pylint: disable=wrong-import-position
 
-# Else it parses some megabytes for each document.
+# It parses some megabytes, for each document if nothing keeps them.
 utils.schema_contents = functools.cache(utils.schema_contents)
 
 VERSIONS = ('1.31', '1.37')
