@@ -65,6 +65,20 @@ class AttachCase(cases.FolderCase):
         return [e for e in self.events if e["event"] == name]
 
 
+class Container(torch.optim.Optimizer):
+    """Steps several optimizers, as torchtitan's does."""
+
+    def __init__(self, optimizers):
+        super().__init__([parameter for of in optimizers
+                          for group in of.param_groups
+                          for parameter in group["params"]], {})
+        self.optimizers = optimizers
+
+    def step(self, closure=None):
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+
 class LoopTest(AttachCase):
 
     def test_the_model_has_the_run_s_parameters_and_each_step_counts(self):
@@ -306,18 +320,6 @@ class LoopTest(AttachCase):
         self.assertTrue(island.ended)
 
     def test_a_container_of_attached_optimizers_may_step_them(self):
-        class Container(torch.optim.Optimizer):  # As torchtitan has it.
-
-            def __init__(self, optimizers):
-                super().__init__([parameter for of in optimizers
-                                  for group in of.param_groups
-                                  for parameter in group["params"]], {})
-                self.optimizers = optimizers
-
-            def step(self, closure=None):
-                for optimizer in self.optimizers:
-                    optimizer.step()
-
         def script(peer):
             begin(peer)
             self.assertEqual(peer.train(2)["step_count"], "2")
@@ -335,6 +337,20 @@ class LoopTest(AttachCase):
         self.assertTrue(island.ended)
         with self.assertRaises(atoll.RunEnded):
             container.step()
+
+    def test_an_attached_container_may_step_its_own_optimizers(self):
+        def script(peer):
+            begin(peer)
+            self.assertEqual(peer.train(2)["step_count"], "2")
+            peer.end()
+
+        container = Container([torch.optim.SGD([self.model.weight], lr=0.1),
+                               torch.optim.SGD([self.model.bias], lr=0.1)])
+        island = self.attach(script, optimizer=container)
+        for _ in range(2):
+            self.assertFalse(island.ended)
+            self.step(optimizer=container)
+        self.assertTrue(island.ended)
 
     def test_as_a_block_it_closes_and_tells_an_exception(self):
         def complete(peer):

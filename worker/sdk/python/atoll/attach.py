@@ -257,9 +257,14 @@ class _Attachment:
         """Error: an optimizer that is not attached, such as one that the loop
         has made anew, is about to step the model."""
         inner, frame = _optimizer_in(optimizer), sys._getframe(1)
-        steps = getattr(inner, "optimizers", None) or [inner]  # torchtitan's.
-        if self._island.ended or all(any(of is known for known in self._known)
-                                     for of in steps):
+        parts = getattr(inner, "optimizers", None)  # Of torchtitan's container.
+        if not isinstance(parts, (list, tuple)) or not parts:
+            parts = [inner]
+
+        def is_known(thing: Any) -> bool:
+            return any(thing is known for known in self._known)
+
+        if self._island.ended or is_known(inner) or all(map(is_known, parts)):
             return
         if any(_is_in(frame, opened) for opened in self._frames.values()):
             return  # An attached one steps it.
