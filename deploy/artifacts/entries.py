@@ -79,7 +79,8 @@ class Gzip:
 
     def __init__(self, file):
         self._file = file
-        self._compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+        self._compressor = zlib.compressobj(LEVEL, zlib.DEFLATED,
+                                            -zlib.MAX_WBITS)
         self._crc = 0
         self._size = 0
         file.write(b"\x1f\x8b\x08\0\0\0\0\0\0\xff")
