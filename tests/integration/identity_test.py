@@ -320,8 +320,8 @@ class IdentityTest(cluster_module.IntegrationTest):
 
     def test_an_empty_directory_beside_a_server_that_runs(self):
         cluster = self.cluster
-        # A push takes a tenth of a second.
-        cluster.start_up_to(3, self.spec, arguments=["--up=10Mb/s"])
+        # A push takes half a second.
+        cluster.start_up_to(3, self.spec, arguments=["--up=2Mb/s"])
         cluster.restart("coordinator")
         for _ in range(3):
             cluster.start_server(VICTIM, name="other")

@@ -100,10 +100,10 @@ class StreamingTest(cluster_module.IntegrationTest):
                    "evaluation": {"every_round_count": 0}}
         values = self.run_values(STREAMING, changes)
         cluster = self.cluster
-        cluster.start_run(values)
-        cluster.wait_commits(2)
-        for index in range(2):
-            cluster.kill("server-%d" % index)
+        servers = ["server-0", "server-1"]
+        cluster.start_run(values, {s: "server.commit.after@2" for s in servers})
+        for server in servers:
+            cluster.await_failpoint(server)
         pushes = [5 * v + p for v in range(rounds) for p in (3, 5)]
 
         def waiting():
@@ -116,8 +116,8 @@ class StreamingTest(cluster_module.IntegrationTest):
         before = [island.progress.step for island in cluster.islands()]
         wait.until("they still do", waiting)
         self.assertTrue(all(s < 5 * rounds for s in before), before)
-        for index in range(2):
-            cluster.restart("server-%d" % index)
+        for server in servers:
+            cluster.restart(server)
         self.assertEqual(self.finish_strict(cluster, values),
                          self.reference(changes))
 

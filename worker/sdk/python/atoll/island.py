@@ -332,7 +332,7 @@ class Island:
     # --- The loop ------------------------------------------------------------
 
     def __enter__(self) -> "Island":
-        if self._train is None and not self._ended:  # As attach leaves it.
+        if self._train is None and not self._ended_at_start:  # As attach does.
             self.start()
         return self
 
