@@ -257,7 +257,7 @@ class _Attachment:
         """Error: an optimizer that is not attached, such as one that the loop
         has made anew, is about to step the model."""
         inner, frame = _optimizer_in(optimizer), sys._getframe(1)
-        parts = getattr(inner, "optimizers", None)  # Of torchtitan's container.
+        parts = getattr(inner, "optimizers", None)  # torchtitan has some.
         if not isinstance(parts, (list, tuple)) or not parts:
             parts = [inner]
 
