@@ -254,7 +254,7 @@ absl::StatusOr<FinalRun> ReadFinalRun(const RunIslandOptions& options,
 // servers have them, too: a failure is logged. FAILED_PRECONDITION: the regions
 // have others.
 absl::Status KeepFinal(const TrainerHost& host, const RunIslandOptions& options,
-               const IslandLinks& links, const FinalRun& run) {
+                       const IslandLinks& links, const FinalRun& run) {
   const SavePlace place = MakeSavePlace(options);
   LOG(INFO) << "keeps a copy of the run's final parameters at "
             << FinalCopyPath(place);

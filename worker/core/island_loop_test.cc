@@ -126,6 +126,13 @@ class IslandLoopTest : public IslandLoopFixture {
               "train 0 @1:0; train 1 @1:4; contribute #1 x2 [0,8) f0 v0; "
               "push f0 #1; wait");
   }
+  // The first contribution is committed, and the run is complete.
+  void CompleteWithFirst() {
+    PushFirst();
+    Commit(0);
+    plan_.set_run_state(v1::RUN_STATE_COMPLETED);
+    Publish();
+  }
   // The first step of the first round finds no data.
   void AwaitData() {
     Open(0);
@@ -178,20 +185,14 @@ TEST_F(IslandLoopTest, PullsAtTheCommitAndBeginsAtTheOpen) {
 }
 
 TEST_F(IslandLoopTest, FinishesWithTheRun) {
-  PushFirst();
-  Commit(0);
-  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
-  Publish();
+  CompleteWithFirst();
   EXPECT_EQ(Trace(), "finish OK");
   EXPECT_FALSE(loop_.left());
 }
 
 TEST_F(IslandLoopTest, LeavesACompleteRunIfItIsStoppedBeforeTheFinalVersions) {
   loop_.set_shows_end(true);
-  PushFirst();
-  Commit(0);
-  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
-  Publish();
+  CompleteWithFirst();
   loop_.OnStopRequested();
   EXPECT_EQ(Trace(), "leave; finish OK");
   EXPECT_TRUE(loop_.left());
@@ -199,10 +200,7 @@ TEST_F(IslandLoopTest, LeavesACompleteRunIfItIsStoppedBeforeTheFinalVersions) {
 
 TEST_F(IslandLoopTest, ShowsTheRunsParametersBeforeItFinishes) {
   loop_.set_shows_end(true);
-  PushFirst();
-  Commit(0);
-  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
-  Publish();
+  CompleteWithFirst();
   EXPECT_EQ(Trace(1), "pull f0 v1");
   const Action show = loop_.Next();
   EXPECT_EQ(Line(show), "evaluate v1");
@@ -220,10 +218,7 @@ TEST_F(IslandLoopTest, AnIslandThatEvaluatesTheEndAlsoShowsIt) {
       ->mutable_spec()
       ->mutable_evaluation()
       ->set_every_round_count(1);
-  PushFirst();
-  Commit(0);
-  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
-  Publish();
+  CompleteWithFirst();
   EXPECT_EQ(Trace(1), "pull f0 v1");
   const Action evaluate = loop_.Next();
   EXPECT_FALSE(evaluate.only_show);
@@ -235,10 +230,7 @@ TEST_F(IslandLoopTest, AnIslandThatEvaluatesTheEndAlsoShowsIt) {
 // Servers may be gone once the run is complete.
 TEST_F(IslandLoopTest, FinishesIfTheRunsParametersCannotBePulled) {
   loop_.set_shows_end(true);
-  PushFirst();
-  Commit(0);
-  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
-  Publish();
+  CompleteWithFirst();
   for (int i = 0; i < IslandLoop::kShowFailuresMax; ++i) {
     EXPECT_EQ(NextLine(), "pull f0 v1");
     Fail(absl::StatusCode::kUnavailable);
@@ -291,10 +283,7 @@ TEST_F(IslandLoopTest, EvaluatesTheLastVersionBeforeItFinishes) {
   Schedule().set_round_count(1);
   auto& evaluation = *join_.mutable_run()->mutable_spec()->mutable_evaluation();
   evaluation.set_every_round_count(10);
-  PushFirst();
-  Commit(0);
-  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
-  Publish();
+  CompleteWithFirst();
   EXPECT_EQ(Trace(), "pull f0 v1; evaluate v1; finish OK");
 }
 

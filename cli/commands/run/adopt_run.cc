@@ -154,8 +154,8 @@ absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> FindToAdopt(
         !(passed_over || HasReason(found.status(), "NO_CHECKPOINT"))) {
       return found;
     }
-    // A run that lives may have put its newest one in the place of all, or of
-    // the one that was passed over: what was found would be too old.
+    // A live run may have replaced all checkpoints, or moved the one that was
+    // passed over: an older one is then the wrong answer.
     auto places = mirror::ListCheckpoints(store);
     if (!places.ok() || *places == seen) return found;
     seen = *std::move(places);
