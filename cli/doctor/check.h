@@ -11,10 +11,17 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "cli/output/output.h"
 
 namespace atl::cli {
+
+// Bounds of a machine and of a cluster's services: a clock that is further off
+// than these, and a disk that needs longer for a sync.
+inline constexpr absl::Duration kClockWarn = absl::Seconds(30);
+inline constexpr absl::Duration kClockFail = absl::Minutes(5);
+inline constexpr absl::Duration kSlowSync = absl::Milliseconds(50);
 
 enum class CheckResult { kPassed, kWarn, kFailed };
 

@@ -14,9 +14,6 @@ namespace {
 // Needs that are assumed if no run is named: a small island's.
 constexpr int64_t kSmallMemoryBytes = int64_t{1} << 30;
 constexpr int64_t kSmallDiskBytes = int64_t{64} << 20;
-constexpr absl::Duration kSlowSync = absl::Milliseconds(50);
-constexpr absl::Duration kClockWarn = absl::Seconds(30);
-constexpr absl::Duration kClockFail = absl::Minutes(5);
 
 bool IsOneDisk(const DiskFacts& a, const DiskFacts& b) {
   return a.total_bytes == b.total_bytes && a.free_bytes == b.free_bytes;

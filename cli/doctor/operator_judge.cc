@@ -14,9 +14,6 @@ namespace atl::cli {
 namespace {
 
 constexpr absl::Duration kWeek = absl::Hours(24 * 7);
-constexpr absl::Duration kClockWarn = absl::Seconds(30);
-constexpr absl::Duration kClockFail = absl::Minutes(5);
-constexpr absl::Duration kSlowSync = absl::Milliseconds(50);
 constexpr absl::Duration kMirrorWaitMax = absl::Hours(1);
 constexpr double kFreeShareWarn = 0.1;
 constexpr double kFreeShareFail = 0.02;

@@ -11,7 +11,8 @@
 namespace atl::cli {
 namespace {
 
-absl::Status Revoke(Context& context, const v1::RevokeIslandRequest& request) {
+absl::Status RevokeIsland(Context& context,
+                          const v1::RevokeIslandRequest& request) {
   ASSIGN_OR_RETURN(const auto client, context.MakeClient());
   RETURN_IF_ERROR(
       client->Call(&v1::EnrolmentService::Stub::RevokeIsland, request)
@@ -38,7 +39,7 @@ void AddIslandRevoke(flags::Command& app, Context& context) {
   command.Add("run", *request->mutable_run_id(), "Id of the run").Required();
   command.Add("island", *request->mutable_island_id(), "Id of the island")
       .Required();
-  SetAction(command, context, Revoke, request);
+  SetAction(command, context, RevokeIsland, request);
 }
 
 }  // namespace atl::cli

@@ -172,7 +172,7 @@ struct RevokeOptions {
   bool islands = false;
 };
 
-absl::Status Revoke(Context& context, const RevokeOptions& options) {
+absl::Status RevokeToken(Context& context, const RevokeOptions& options) {
   ASSIGN_OR_RETURN(const auto client, context.MakeClient());
   v1::RevokeTokenRequest request;
   request.set_token_id(options.token_id);
@@ -264,7 +264,7 @@ void AddTokenRevoke(flags::Command& app, Context& context) {
   command.Add("token", options->token_id, "Id of the token").Required();
   command.AddFlag("--islands", options->islands,
                   "Also revoke the islands and readers that enrolled by it");
-  SetAction(command, context, Revoke, options);
+  SetAction(command, context, RevokeToken, options);
 }
 
 }  // namespace atl::cli

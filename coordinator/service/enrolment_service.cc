@@ -24,7 +24,7 @@ namespace {
 constexpr int32_t kAuditPageDefault = 100;
 constexpr int32_t kAuditPageMax = 1000;
 // A page ends early at this size, because messages are bounded.
-constexpr int64_t kPageBytes = 1 << 20;
+constexpr int64_t kAuditPageBytes = 1 << 20;
 
 absl::StatusOr<v1::ListAuditRecordsResponse> ReadAudit(
     const Store& store, const v1::ListAuditRecordsRequest& request) {
@@ -41,7 +41,7 @@ absl::StatusOr<v1::ListAuditRecordsResponse> ReadAudit(
        {HistoryTable::kAudit, HistoryTable::kEnrolments}) {
     ASSIGN_OR_RETURN(std::vector<HistoryRow> some,
                      store.ReadHistory("", table, request.after_number() + 1,
-                                       INT64_MAX, kPageBytes));
+                                       INT64_MAX, kAuditPageBytes));
     std::move(some.begin(), some.end(), std::back_inserter(rows));
   }
   std::sort(rows.begin(), rows.end(),
@@ -52,7 +52,7 @@ absl::StatusOr<v1::ListAuditRecordsResponse> ReadAudit(
   int64_t bytes = 0;
   for (const HistoryRow& row : rows) {
     // A table of more bytes was cut, and lacks later rows.
-    if (response.records_size() == size || bytes >= kPageBytes) break;
+    if (response.records_size() == size || bytes >= kAuditPageBytes) break;
     bytes += static_cast<int64_t>(row.value.size());
     if (!response.add_records()->ParseFromString(row.value)) {
       return absl::DataLossError("the audit log cannot be read back");

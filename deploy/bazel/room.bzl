@@ -10,9 +10,9 @@
 
 x.h and x.cc are the library x; the option `binary` makes x.cc a program. All
 x_test.cc of the folder are one program, the test `tests`; those that a sanitizer
-must leave out are another. Up to six files of tests are compiled as one source,
-since what they include takes more time than they do (join_tests.sh). Each file
-depends on what it includes: units.bzl says it, and deploy/bazel/make_units.py
+must leave out are another. Up to six files of a library or of tests are compiled
+as one source, since what they include takes more time than they do (join.sh).
+Each file depends on what it includes: units.bzl says it, and deploy/bazel/make_units.py
 writes units.bzl. A target that needs more than this stands in the BUILD file by
 itself, as a rule of cc.bzl.
 """
@@ -22,25 +22,30 @@ load("//deploy/bazel:units.bzl", "UNITS")
 
 _JOINED_MAX = 6
 
+def _join(name, files, option = ""):
+    """Returns {source: its files}: `files`, a few in one source."""
+    sources = {}
+    for first in range(0, len(files), _JOINED_MAX):
+        source = "%s_%d" % (name, first // _JOINED_MAX)
+        sources[source] = files[first:first + _JOINED_MAX]
+        native.genrule(
+            name = source + "_cc",
+            srcs = sources[source],
+            outs = [source + ".cc"],
+            cmd = "$(location //deploy/bazel:join.sh) %s $(SRCS) >$@" % option,
+            tools = ["//deploy/bazel:join.sh"],
+        )
+    return sources
+
 def _objects(name, tests, optimized):
     """Compiles `tests`, from names to dependencies, a few in one source.
 
     Returns the objects' labels, called after `name`.
     """
     objects = []
-    names = sorted(tests)
-    for first in range(0, len(names), _JOINED_MAX):
-        joined = names[first:first + _JOINED_MAX]
-        source = "%s_%d" % (name, first // _JOINED_MAX)
-        native.genrule(
-            name = source + "_cc",
-            testonly = True,
-            srcs = [test + ".cc" for test in joined],
-            outs = [source + ".cc"],
-            cmd = "$(location //deploy/bazel:join_tests.sh) $(SRCS) >$@",
-            tools = ["//deploy/bazel:join_tests.sh"],
-        )
-        deps = {d: None for test in joined for d in tests[test]}
+    files = [test + ".cc" for test in sorted(tests)]
+    for source, joined in _join(name, files, "--tests").items():
+        deps = {d: None for file in joined for d in tests[file[:-len(".cc")]]}
         cc_test_object(name = source, deps = deps.keys(), optimized = optimized)
         objects.append(":" + source)
     return objects
@@ -84,9 +89,12 @@ def cc_room(
         if not name.endswith("_test"):
             own = [f for f in [name + ".cc", name + ".h"] if f in files]
             own += parts.get(name, [])
+            srcs = [f for f in own if f.endswith(".cc")]
+            if len(srcs) > 1:
+                srcs = [source + ".cc" for source in _join(name, srcs)]
             cc_library(
                 name = name,
-                srcs = [f for f in own if f.endswith(".cc")],
+                srcs = srcs,
                 hdrs = [f for f in own if f.endswith(".h")],
                 deps = deps,
                 precompiled = "json" if "@debian//:nlohmann_json" in deps else "library",

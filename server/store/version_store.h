@@ -137,6 +137,8 @@ class VersionStore {
  private:
   using Place = std::pair<int32_t, int64_t>;  // Fragment and version.
 
+  static constexpr int64_t kReadBlocks = 64;  // 1 MiB.
+
   bool has_replica() const;
   // Arrays of a version that are the outer optimizer's.
   int optimizer_count() const;

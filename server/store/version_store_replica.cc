@@ -16,12 +16,6 @@
 #include "server/store/version_store.h"
 
 namespace atl::server {
-namespace {
-
-constexpr int64_t kReadBlocks = 64;  // 1 MiB.
-
-}  // namespace
-
 VersionFile::ArrayMaker VersionStore::MakerOfReplica(
     int32_t fragment, int64_t version, const VersionFile& file,
     std::shared_ptr<VersionFile> before) {

@@ -14,8 +14,6 @@
 namespace atl::server {
 namespace {
 
-constexpr int64_t kReadBlocks = 64;  // 1 MiB.
-
 // DATA_LOSS unless `cut` names each of `count` fragments once, in order.
 absl::Status CheckShape(const v1::RestoredCut& cut, int32_t count) {
   bool is_whole = cut.cut_size() == count;
