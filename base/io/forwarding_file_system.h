@@ -68,6 +68,8 @@ class ForwardingFileSystem : public FileSystem {
   FileSystem& files_;
 };
 
+// WriteStraightAt calls WriteAt, so that one override sees all writes. A
+// wrapper that lets straight writes through calls WriteStraightAt of file().
 class ForwardingFile : public RandomAccessFile {
  public:
   explicit ForwardingFile(std::unique_ptr<RandomAccessFile> file)
@@ -81,15 +83,14 @@ class ForwardingFile : public RandomAccessFile {
                        absl::Span<const absl::string_view> pieces) override {
     return file_->WriteAt(offset, pieces);
   }
-  absl::Status WriteStraightAt(int64_t offset,
-                               absl::string_view bytes) override {
-    return file_->WriteStraightAt(offset, bytes);
-  }
   absl::Status Sync() override { return file_->Sync(); }
   absl::Status Preallocate(int64_t size) override {
     return file_->Preallocate(size);
   }
   absl::StatusOr<int64_t> Size() const override { return file_->Size(); }
+
+ protected:
+  RandomAccessFile& file() { return *file_; }
 
  private:
   const std::unique_ptr<RandomAccessFile> file_;

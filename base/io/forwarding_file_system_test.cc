@@ -55,5 +55,19 @@ TEST(ForwardingFileSystemTest, OneOverrideSeesPrivateFilesToo) {
             perms::owner_read | perms::owner_write);
 }
 
+class FullFile : public ForwardingFile {
+ public:
+  using ForwardingFile::ForwardingFile;
+  absl::Status WriteAt(int64_t offset,
+                       absl::Span<const absl::string_view> pieces) override {
+    return absl::ResourceExhaustedError("full");
+  }
+};
+
+TEST(ForwardingFileTest, OneOverrideSeesStraightWritesToo) {
+  FullFile file(*PosixFileSystem().OpenForWrite(NewPath()));
+  EXPECT_TRUE(absl::IsResourceExhausted(file.WriteStraightAt(0, "bytes")));
+}
+
 }  // namespace
 }  // namespace atl

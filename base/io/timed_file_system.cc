@@ -11,6 +11,10 @@ class TimedFile : public ForwardingFile {
             const TimedFileSystem::OnSync& on_sync)
       : ForwardingFile(std::move(file)), clock_(clock), on_sync_(on_sync) {}
 
+  absl::Status WriteStraightAt(int64_t offset,
+                               absl::string_view bytes) override {
+    return file().WriteStraightAt(offset, bytes);
+  }
   absl::Status Sync() override {
     const absl::Time begin = clock_.Now();
     const absl::Status synced = ForwardingFile::Sync();

@@ -12,7 +12,21 @@
 namespace atl {
 namespace {
 
-// Syncing a directory takes two seconds.
+// A file that nothing writes through the page cache.
+class StraightFile : public ForwardingFile {
+ public:
+  using ForwardingFile::ForwardingFile;
+  absl::Status WriteAt(int64_t offset,
+                       absl::Span<const absl::string_view> pieces) override {
+    return absl::UnimplementedError("not straight");
+  }
+  absl::Status WriteStraightAt(int64_t offset,
+                               absl::string_view bytes) override {
+    return file().WriteAt(offset, bytes);
+  }
+};
+
+// Syncing a directory takes two seconds. The file "straight" is a StraightFile.
 class SlowFileSystem : public ForwardingFileSystem {
  public:
   SlowFileSystem(FileSystem& files, FakeClock& clock)
@@ -20,6 +34,14 @@ class SlowFileSystem : public ForwardingFileSystem {
   absl::Status SyncDirectory(const std::string& path) override {
     clock_.Advance(absl::Seconds(2));
     return ForwardingFileSystem::SyncDirectory(path);
+  }
+
+ protected:
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenWritable(
+      const std::string& path, bool is_private) override {
+    auto file = ForwardingFileSystem::OpenWritable(path, is_private);
+    if (!file.ok() || path != "straight") return file;
+    return std::make_unique<StraightFile>(*std::move(file));
   }
 
  private:
@@ -46,6 +68,13 @@ TEST_F(TimedFileSystemTest, TellsTheTimeOfEachSync) {
   ASSERT_TRUE(fs_.SyncDirectory(".").ok());
   EXPECT_EQ(syncs_, (std::vector<absl::Duration>{absl::ZeroDuration(),
                                                  absl::Seconds(2)}));
+}
+
+TEST_F(TimedFileSystemTest, AStraightWriteStaysStraight) {
+  const auto file = fs_.OpenForWrite("straight");
+  ASSERT_TRUE(file.ok()) << file.status();
+  const absl::Status written = (*file)->WriteStraightAt(0, "bytes");
+  EXPECT_TRUE(written.ok()) << written;
 }
 
 TEST_F(TimedFileSystemTest, TellsTheTimeOfASyncThatFails) {

@@ -423,10 +423,10 @@ absl::Status DevUp::AwaitIslands() {
 
 absl::Status DevUp::Finish() {
   std::vector<v1::Round> rounds;
-  RETURN_IF_ERROR(
-      client_->ForEachRound(run_.run_id, 0, [&](v1::Round&& round) {
+  RETURN_IF_ERROR(client_->ForEachRound(
+      run_.run_id, 0, [&](v1::Round&& round) -> absl::StatusOr<bool> {
         rounds.push_back(std::move(round));
-        return absl::OkStatus();
+        return true;
       }));
   // received_bytes is what live islands report; an earlier process of this
   // command may have seen more.

@@ -68,16 +68,15 @@ absl::StatusOr<std::vector<v1::Round>> ListDecisions(
   std::vector<v1::Round> rounds;
   int64_t beyond = 0;  // Commits whose contributions were not kept.
   RETURN_IF_ERROR(client.ForEachRound(
-      flags.run_id, pin.commit_seq() - 1, [&](v1::Round&& round) {
-        if (flags.to > 0 && round.commit_seq() > flags.to) {
-          return absl::OkStatus();
-        }
+      flags.run_id, pin.commit_seq() - 1,
+      [&](v1::Round&& round) -> absl::StatusOr<bool> {
+        if (flags.to > 0 && round.commit_seq() > flags.to) return false;
         if (pin.keep_end() > 0 && round.commit_seq() >= pin.keep_end()) {
           ++beyond;
         } else {
           rounds.push_back(std::move(round));
         }
-        return absl::OkStatus();
+        return true;
       }));
   if (beyond > 0) {
     const std::string text = absl::StrCat(

@@ -11,6 +11,7 @@
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/rpc/wait_notice.h"
 #include "base/rpc/watch.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 
 namespace atl::coordinator {
@@ -29,7 +30,8 @@ void WaitFor(absl::Duration duration, const std::stop_token& stop) {
   stopped.get_future().wait_for(absl::ToChronoNanoseconds(duration));
 }
 
-// Gives the `items` of all pages of `method` to `on_item`, whose error ends it.
+// Gives the `items` of all pages of `method` to `on_item`, until that returns
+// false or an error.
 template <typename Method, typename Request, typename Response, typename Item,
           typename OnItem>
 absl::Status ForEach(const Client& client, Method method, Request request,
@@ -38,7 +40,8 @@ absl::Status ForEach(const Client& client, Method method, Request request,
   do {
     ASSIGN_OR_RETURN(Response page, client.Call(method, request));
     for (Item& item : *(page.*items)()) {
-      RETURN_IF_ERROR(on_item(std::move(item)));
+      ASSIGN_OR_RETURN(const bool goes_on, on_item(std::move(item)));
+      if (!goes_on) return absl::OkStatus();
     }
     if (!request.page_token().empty() &&
         page.next_page_token() == request.page_token()) {
@@ -56,9 +59,9 @@ absl::StatusOr<std::vector<Item>> ListAll(
     Items<Item>* (Response::*items)()) {
   std::vector<Item> all;
   RETURN_IF_ERROR(ForEach(client, method, std::move(request), items,
-                          [&](Item&& item) {
+                          [&](Item&& item) -> absl::StatusOr<bool> {
                             all.push_back(std::move(item));
-                            return absl::OkStatus();
+                            return true;
                           }));
   return all;
 }
@@ -106,23 +109,22 @@ absl::StatusOr<std::vector<v1::Island>> Client::ListIslands(
 
 absl::StatusOr<v1::Island> Client::FindIsland(
     const std::string& run_id, const std::string& island_id) const {
-  absl::StatusOr<v1::Island> found = absl::NotFoundError(
-      absl::StrCat("run ", run_id, " has no island ", island_id,
-                   "; atoll island list ", run_id, " lists them"));
-  const absl::Status read = ForEach(
+  absl::StatusOr<v1::Island> found =
+      Refuse(absl::StatusCode::kNotFound, "NO_SUCH_ISLAND",
+             absl::StrCat("run ", run_id, " has no island ", island_id));
+  RETURN_IF_ERROR(ForEach(
       *this, &States::ListIslands, OfRun<v1::ListIslandsRequest>(run_id),
-      &v1::ListIslandsResponse::mutable_islands, [&](v1::Island&& island) {
-        if (island.island_id() != island_id) return absl::OkStatus();
-        found = std::move(island);
-        return absl::CancelledError("found");
-      });
-  if (!read.ok() && !found.ok()) return read;
+      &v1::ListIslandsResponse::mutable_islands,
+      [&](v1::Island&& island) -> absl::StatusOr<bool> {
+        if (island.island_id() == island_id) found = std::move(island);
+        return !found.ok();
+      }));
   return found;
 }
 
 absl::Status Client::ForEachRound(
     const std::string& run_id, int64_t after_commit_seq,
-    absl::FunctionRef<absl::Status(v1::Round&&)> on_round) const {
+    absl::FunctionRef<absl::StatusOr<bool>(v1::Round&&)> on_round) const {
   auto request = OfRun<v1::ListRoundsRequest>(run_id);
   request.set_after_commit_seq(after_commit_seq);
   return ForEach(*this, &States::ListRounds, std::move(request),

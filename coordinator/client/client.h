@@ -70,14 +70,14 @@ class Client {
       const std::string& run_id) const;
   absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(
       const std::string& run_id) const;
-  // Reads pages until one has the island. NOT_FOUND: none has it.
+  // Reads pages until one has the island. NO_SUCH_ISLAND: none has it.
   absl::StatusOr<v1::Island> FindIsland(const std::string& run_id,
                                         const std::string& island_id) const;
-  // Each kept round after `after_commit_seq`, in order. An error of `on_round`
-  // ends it, and is returned. Holds one page: all rounds may be gigabytes.
+  // Each kept round after `after_commit_seq`, in order, until `on_round`
+  // returns false (OK) or an error. Holds one page: all may be gigabytes.
   absl::Status ForEachRound(
       const std::string& run_id, int64_t after_commit_seq,
-      absl::FunctionRef<absl::Status(v1::Round&&)> on_round) const;
+      absl::FunctionRef<absl::StatusOr<bool>(v1::Round&&)> on_round) const;
 
   // Makes any call: client.Call(&v1::RunService::Stub::PauseRun, request).
   template <typename Stub, typename Request, typename Response>

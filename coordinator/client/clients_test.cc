@@ -243,6 +243,17 @@ class StateServiceDouble : public v1::TrainingStateService::Service {
     return grpc::Status::OK;
   }
 
+  // Endless pages with a round each.
+  grpc::Status ListRounds(grpc::ServerContext*,
+                          const v1::ListRoundsRequest* request,
+                          v1::ListRoundsResponse* response) override {
+    const std::string& token = request->page_token();
+    response->add_rounds()->set_commit_seq(
+        request->after_commit_seq() + static_cast<int64_t>(token.size()) + 1);
+    response->set_next_page_token(token + "x");
+    return grpc::Status::OK;
+  }
+
   // The next `count` streams send nothing for 100 ms, then break.
   void set_quiet_count(int count) { quiet_count_ = count; }
   int island_page_count() const { return island_page_count_; }
@@ -562,9 +573,24 @@ TEST_F(ClientsTest, NoPageIsReadAfterThatOfTheIsland) {
   const auto last = run_client_->FindIsland("run-7", "run-7-2");
   ASSERT_TRUE(last.ok()) << last.status();
   EXPECT_EQ(last->island_id(), "run-7-2");
-  EXPECT_TRUE(absl::IsNotFound(
-      run_client_->FindIsland("run-7", "run-7-3").status()));
+  const absl::Status none =
+      run_client_->FindIsland("run-7", "run-7-3").status();
+  EXPECT_TRUE(absl::IsNotFound(none));
+  EXPECT_TRUE(HasReason(none, "NO_SUCH_ISLAND"));
   EXPECT_EQ(states_.island_page_count(), 5);
+}
+
+TEST_F(ClientsTest, NoRoundIsReadAfterTheLastThatIsWanted) {
+  std::vector<int64_t> seen;
+  const absl::Status read = run_client_->ForEachRound(
+      "run-7", 4, [&](v1::Round&& round) -> absl::StatusOr<bool> {
+        seen.push_back(round.commit_seq());
+        return round.commit_seq() < 6;
+      });
+  EXPECT_TRUE(read.ok()) << read;
+  EXPECT_THAT(seen, ::testing::ElementsAre(5, 6));
+  EXPECT_TRUE(absl::IsAborted(run_client_->ForEachRound(
+      "run-7", 4, [](v1::Round&&) { return absl::AbortedError("no"); })));
 }
 
 TEST_F(ClientsTest, AnErrorKeepsItsReason) {

@@ -76,13 +76,6 @@ class GuardTest(cluster_module.IntegrationTest):
 
         wait.until("the parameters are those of the checkpoint", is_back)
 
-    def test_without_a_band_the_poison_is_in_the_next_checkpoint(self):
-        self.start({"guard": {"on_norm": PAUSE}})
-        self.play(2)
-        self.poison(2)
-        self.cluster.wait_durable("round-3")
-        self.cluster.wait_state(cluster_module.ACTIVE)
-
 
 if __name__ == "__main__":
     cases.main()

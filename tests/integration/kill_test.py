@@ -382,8 +382,9 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         state = self.cluster.wait_state(cluster_module.PAUSED)
         self.assertIn("finite", state.run.state_reason)
         for member, contribution in zip(members, bad):
-            self.assertEqual(member.wait_outcome(contribution.seq).outcome,
-                             cluster_module.DROPPED)
+            outcome = member.wait_outcome(contribution.seq)
+            self.assertEqual(outcome.outcome, cluster_module.DROPPED)
+            self.assertNotEqual(outcome.reason, "")
         self.cluster.runs.ResumeRun(run_id="run")
         self.assertEqual(
             toy.play(self.cluster, members, cases.seed(), 2),

@@ -339,28 +339,6 @@ class SamplingTest(cluster_module.IntegrationTest):
         self.assertGreater(len({tuple(s) for s in first}), 1, first)
 
 
-class NotFiniteTest(cluster_module.IntegrationTest):
-
-    def test_a_merge_that_is_not_finite_pauses_and_is_never_taken_again(self):
-        cluster = self.cluster
-        members = toy.start(cluster, toy.STEEP)
-        for member in members:
-            member.wait_open(0)
-        bad = [toy.overflow(member, 0).push() for member in members]
-        state = cluster.wait_state(cluster_module.PAUSED)
-        self.assertIn("finite", state.run.state_reason)
-        self.assertEqual(state.commit_seq, 0)
-        for member, contribution in zip(members, bad):
-            outcome = member.wait_outcome(contribution.seq)
-            self.assertEqual(outcome.outcome, cluster_module.DROPPED)
-            self.assertNotEqual(outcome.reason, "")
-        cluster.runs.ResumeRun(run_id="run")
-        sha = toy.play(cluster, members, cases.seed())
-        undisturbed = self.new_cluster("undisturbed")
-        self.assertEqual(sha, toy.play(undisturbed, toy.start(
-            undisturbed, toy.STEEP), cases.seed()))
-
-
 class CoordinatorRestartTest(cluster_module.IntegrationTest):
 
     def test_a_received_contribution_survives_the_coordinator(self):

@@ -32,7 +32,7 @@ using storage::v1::MirrorManifest;
 
 constexpr size_t kNamedMax = 8;
 // Looks at a mirror that changes.
-constexpr int kLooksMax = 8;
+constexpr int kLooksMax = 9;
 // AdoptRunRequest.manifest.
 constexpr size_t kManifestBytesMax = 3 << 20;
 
@@ -147,19 +147,23 @@ absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> LookOnce(
 absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> FindToAdopt(
     ObjectStore& store, const AdoptOptions& options) {
   std::vector<CheckpointPlace> seen;
-  for (int look = 0;; ++look) {
+  for (int look = 0; look < kLooksMax; ++look) {
     bool passed_over = false;
     auto found = LookOnce(store, options, passed_over);
-    if (look == kLooksMax ||
-        !(passed_over || HasReason(found.status(), "NO_CHECKPOINT"))) {
+    if (!passed_over && !HasReason(found.status(), "NO_CHECKPOINT")) {
       return found;
     }
     // A live run may have replaced all checkpoints, or moved the one that was
     // passed over: an older one is then the wrong answer.
     auto places = mirror::ListCheckpoints(store);
+    if (!places.ok() && found.ok()) return places.status();
     if (!places.ok() || *places == seen) return found;
     seen = *std::move(places);
   }
+  return WithHint(absl::AbortedError(absl::StrCat(
+                      store.GetUrl(""), " changed during each of ", kLooksMax,
+                      " looks")),
+                  "Is another cluster writing to it? Try again.");
 }
 
 absl::StatusOr<AdoptedRun> AdoptRun(Context& context,

@@ -2,12 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -112,17 +112,17 @@ TEST_F(AdoptRunTest, ADamagedNewestOneIsNotReplacedByAnOlderOne) {
   EXPECT_EQ(Find("round-8"), "round-8");
 }
 
-// A store whose run moves its newest checkpoint to another run_epoch after the
-// first list of checkpoints.
+// A store whose run changes it after each list of checkpoints.
 class MovingStore : public ObjectStore {
  public:
-  MovingStore(ObjectStore& store, absl::AnyInvocable<void()> move)
+  MovingStore(ObjectStore& store, std::function<absl::Status()> move)
       : store_(store), move_(std::move(move)) {}
 
   absl::StatusOr<std::vector<ObjectInfo>> List(absl::string_view prefix,
                                                int64_t count_max) override {
     auto listed = store_.List(prefix, count_max);
-    if (move_ != nullptr) std::exchange(move_, nullptr)();
+    const absl::Status moved = move_();
+    if (!moved.ok()) return moved;
     return listed;
   }
   absl::StatusOr<ObjectInfo> Stat(absl::string_view name) override {
@@ -142,24 +142,44 @@ class MovingStore : public ObjectStore {
 
  private:
   ObjectStore& store_;
-  absl::AnyInvocable<void()> move_;
+  const std::function<absl::Status()> move_;
 };
 
 TEST_F(AdoptRunTest, ANewestOneThatMovesIsNotReplacedByAnOlderOne) {
   Put(Manifest(8));
-  const MirrorManifest newest = Manifest(9);
+  MirrorManifest newest = Manifest(9);
   Put(newest);
+  int64_t epoch_max = newest.run_epoch() + 1;
+  // The newest checkpoint moves to another run_epoch.
   MovingStore store(*store_, [&] {
-    MirrorManifest moved = newest;
-    moved.set_run_epoch(newest.run_epoch() + 1);
-    Put(moved);
-    EXPECT_TRUE(
-        store_->Remove(mirror::ManifestName(mirror::GetPlace(newest))).ok());
+    if (newest.run_epoch() == epoch_max) return absl::OkStatus();
+    const std::string before = mirror::ManifestName(mirror::GetPlace(newest));
+    newest.set_run_epoch(newest.run_epoch() + 1);
+    Put(newest);
+    return store_->Remove(before);
   });
   const auto found = FindToAdopt(store, options_);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ((*found)->manifest().pin().pin_id(), "round-9");
-  EXPECT_EQ((*found)->manifest().run_epoch(), newest.run_epoch() + 1);
+  EXPECT_EQ((*found)->manifest().run_epoch(), epoch_max);
+  epoch_max += 100;
+  const absl::Status status = FindToAdopt(store, options_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(status.message(), HasSubstr("changed during each of 9 looks"));
+  EXPECT_THAT(GetHint(status), HasSubstr("Try again"));
+}
+
+TEST_F(AdoptRunTest, AListThatFailsLetsNoOlderOneBeTaken) {
+  Put(Manifest(8));
+  const MirrorManifest newest = Manifest(9);
+  Put(newest);
+  bool is_moved = false;
+  MovingStore store(*store_, [&] {
+    if (is_moved) return absl::UnavailableError("away");
+    is_moved = true;
+    return store_->Remove(mirror::ManifestName(mirror::GetPlace(newest)));
+  });
+  EXPECT_TRUE(absl::IsUnavailable(FindToAdopt(store, options_).status()));
 }
 
 TEST_F(AdoptRunTest, OneOfSeveralRunsIsNamedByItsUid) {

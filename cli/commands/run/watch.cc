@@ -67,14 +67,15 @@ absl::Status ListInstead(const std::string& run_id, coordinator::Client& client,
                                "resumes after revision ",
                                revision));
   RETURN_IF_ERROR(client.ForEachRound(
-      run_id, place.commit_seq, [&](v1::Round&& round) {
+      run_id, place.commit_seq,
+      [&](v1::Round&& round) -> absl::StatusOr<bool> {
         // Later ones come as events.
-        if (round.commit_seq() > state.commit_seq()) return absl::OkStatus();
+        if (round.commit_seq() > state.commit_seq()) return false;
         v1::RunEvent event;
         *event.mutable_time() = round.commit_time();
         *event.mutable_round_committed() = std::move(round);
         printer.Print(event);
-        return absl::OkStatus();
+        return true;
       }));
   v1::RunEvent event;
   event.set_revision(revision);
@@ -142,9 +143,10 @@ absl::Status AddKeptRounds(const WatchOptions& options,
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(client.ForEachRound(
-      options.run_id, 0, [&](v1::Round&& round) -> absl::Status {
+      options.run_id, 0, [&](v1::Round&& round) -> absl::StatusOr<bool> {
         RETURN_IF_ERROR(add_restores(round.commit_seq()));
-        return CurveError(curves.Add(round));
+        RETURN_IF_ERROR(CurveError(curves.Add(round)));
+        return true;
       }));
   return add_restores(std::numeric_limits<int64_t>::max());
 }
