@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 """kill -9 of a trainer, and loss of its exchange, at every point: same bits."""
 
+import multiprocessing
 import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
@@ -20,6 +20,8 @@ import numpy as np  # noqa: E402
 
 _ROUNDS = 4
 _STEPS = 3
+# An interpreter that starts and imports takes most of such a trainer's time.
+_FORK = multiprocessing.get_context("fork")
 
 
 class Exchange:
@@ -110,21 +112,22 @@ class KillTest(cases.FolderCase):
             for life in range(6):
                 if trainer is None:
                     number, *numbers = numbers or [0]
-                    trainer = subprocess.Popen(
-                        [sys.executable, "-B", killed_trainer.__file__, work,
-                         point, str(number)] + ["iterates"] * keeps,
-                        env={**os.environ, "ATOLL_SOCKET": path})
+                    trainer = _FORK.Process(
+                        target=killed_trainer.main,
+                        args=(path, work, point, number, keeps))
+                    trainer.start()
                 sock, _ = listener.accept()
                 sock.settimeout(fake_exchange.PATIENCE_S)
                 peer = Peer(sock)
                 try:
                     exchange.serve(peer)
-                    self.assertEqual(trainer.wait(fake_exchange.PATIENCE_S), 0)
+                    trainer.join(fake_exchange.PATIENCE_S)
+                    self.assertEqual(trainer.exitcode, 0)
                     break
                 except Gone as gone:
                     if str(gone) != "dropped":
-                        self.assertEqual(trainer.wait(
-                            fake_exchange.PATIENCE_S), -signal.SIGKILL)
+                        trainer.join(fake_exchange.PATIENCE_S)
+                        self.assertEqual(trainer.exitcode, -signal.SIGKILL)
                         trainer = None
                 finally:
                     peer.close()

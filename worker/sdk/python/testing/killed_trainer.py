@@ -1,20 +1,19 @@
-#!/usr/bin/python3
-"""A trainer that kills itself at a point: `killed_trainer.py WORK_DIR POINT N`.
-
-With the argument `iterates` the data's iterator does not go back with its
-loader's state, as that of torchdata's StatefulDataLoader.
+"""A trainer that kills itself at a point.
 
 Every part of the state decides its steps: a momentum, a position, and the
-generators. POINT is one of `POINTS`; the process dies when it reaches it for
-the N-th time. N = 0: never.
+generators.
 """
 
 import itertools
 import os
 import random
 import signal
-import sys
 from unittest import mock
+
+import numpy as np
+
+import atoll
+from atoll import _connection, _store
 
 POINTS = (
     "step",           # A step is trained, and not counted.
@@ -27,14 +26,12 @@ POINTS = (
 )
 
 
-def main():
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                                    ".."))
-    import numpy as np
-    import atoll
-    from atoll import _connection, _store
-
-    left = {sys.argv[2]: int(sys.argv[3])}
+def main(address, work_dir, point, number, iterates):
+    """Dies when it reaches `point`, of POINTS, for the `number`-th time; 0:
+    never. If it `iterates`, the data's iterator does not go back with its
+    loader's state, as that of torchdata's StatefulDataLoader."""
+    os.environ["ATOLL_SOCKET"] = address
+    left = {point: number}
 
     def reach(point):
         left[point] = left.get(point, 0) - 1
@@ -89,7 +86,7 @@ def main():
             for self.position in itertools.count(self.position + 1):
                 yield self.position
 
-    loader = StatefulDataLoader() if sys.argv[4:] else Loader()
+    loader = StatefulDataLoader() if iterates else Loader()
     momentum = Momentum()
     noise = np.random.default_rng(7)
     random.seed(8)
@@ -97,7 +94,7 @@ def main():
     with mock.patch.object(_connection.Connection, "send", killing_send), \
             mock.patch.object(_store.os, "fsync", killing("fsync")), \
             mock.patch.object(_store.os, "rename", killing("rename")):
-        with atoll.Island("nobody:1", run="spring", work_dir=sys.argv[1],
+        with atoll.Island("nobody:1", run="spring", work_dir=work_dir,
                           state={"momentum": momentum, "noise": noise,
                                  "loader": loader}) as island:
             for position in loader:
@@ -112,7 +109,3 @@ def main():
                 reach("step")
                 if not island.step(float(weights.sum()), tokens=4):
                     break
-
-
-if __name__ == "__main__":
-    main()
