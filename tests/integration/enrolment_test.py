@@ -275,6 +275,8 @@ class EnrolmentTest(gated.GatedTest):
         self.assertIn("cancelled", read("run", "watch", "run").stdout)
         # Without the gate an expired certificate is the error.
         cluster.kill("gate")
+        self.await_expiry(self.security.certificate(
+            os.path.dirname(data["profile"])))
         # In the moment of its end a peer may find that out first.
         wait.until("the certificate has expired", lambda: "expired" in
                    read("run", "show", "run", check=None).stderr)
