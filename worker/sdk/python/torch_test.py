@@ -218,6 +218,21 @@ class ParametersTest(TorchCase):
             model.to(torch.bfloat16)
             island.step()
 
+    def test_a_later_device_without_values_is_refused_by_name(self):
+        def script(peer):
+            begin(peer, {"weight": [1, 1], "bias": [1]})
+            peer.train(1)
+            peer.tell("read", fragments=[0])
+            error = peer.wait_for_close()[0]["error"]
+            self.assertEqual(error["reason"], "UNSUPPORTED_TENSOR")
+
+        model = torch.nn.Linear(1, 1)
+        with self.exchange(script), \
+                self.assertRaisesRegex(atoll.Error, "weight"), \
+                self.island(model=model) as island:
+            model.to("meta")  # A device that has no values.
+            island.step()
+
     def test_a_later_cast_that_widens_keeps_the_values(self):
         def script(peer):
             begin(peer, {"weight": [1, 1], "bias": [1]}, 1.0 + 2.0**-20)
