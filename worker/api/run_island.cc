@@ -188,6 +188,7 @@ v1::TrainerHello MakeHello(const RunIslandOptions& options,
   hello.set_program_version(options.program_version);
   hello.set_strict(schedule.timing() == v1::TIMING_STRICT);
   hello.set_inner_step_count(schedule.inner_step_count());
+  hello.set_planned_step_count(PlannedStepCount(run.spec()));
   // Equal weights need no counts, unless a budget does.
   if (run.spec().outer().weighting() != v1::WEIGHTING_UNIFORM ||
       HasTokenBudget(schedule)) {

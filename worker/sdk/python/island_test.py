@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """An island's loop against an exchange that plays a script."""
 
+import math
 import os
 import random
 import socket
@@ -45,6 +46,28 @@ class Loader:
         self.position = state["position"]
 
 
+class Cosine:
+    """A schedule of torch's kind, over `step_count` steps."""
+
+    def __init__(self, step_count):
+        self.optimizer = types.SimpleNamespace(param_groups=[{"lr": 1.0}])
+        self.last_epoch = 0
+        self._step_count = step_count
+
+    def step(self):
+        if self.last_epoch == self._step_count:
+            raise ValueError("a step after the last one")  # As OneCycleLR.
+        self.last_epoch += 1
+        self.optimizer.param_groups[0]["lr"] = 0.5 * (
+            1 + math.cos(math.pi * self.last_epoch / self._step_count))
+
+    def state_dict(self):
+        return {"last_epoch": self.last_epoch}
+
+    def load_state_dict(self, state):
+        self.last_epoch = state["last_epoch"]
+
+
 class IslandCase(cases.FolderCase):
 
     def setUp(self):
@@ -58,6 +81,66 @@ class IslandCase(cases.FolderCase):
     def island(self, **options):
         options.setdefault("work_dir", self.path("work"))
         return atoll.Island("nobody:1", run=fake_exchange.RUN, **options)
+
+
+class ScheduleTest(IslandCase):
+
+    def test_a_cosine_ends_at_zero_over_kills_wherever_the_run_ends(self):
+        """An elastic run of 63 rounds; 20 of them lose the trainer."""
+        def script(peer):
+            peer.hello(strict=False, planned_step_count="630")
+            peer.layout()
+            if run["version"] == 63:
+                peer.write(0, 0)
+                peer.end()
+                return
+            peer.ask("load", save_id="")
+            peer.write(0, 0)
+            while run["version"] < 63:
+                version = run["version"]
+                body = {"step": str(10 * version), "version": str(version)}
+                run["version"] += 1
+                if version == 62 and ending == "interrupted":
+                    peer.tell("train", step_count=str(1 << 40), **body)
+                    peer.end()  # The others' contributions were enough.
+                    return
+                if version in kills:
+                    peer.end(complete=False)
+                    return
+                peer.train(7 if ending == "few steps" else 10, **body)
+            peer.end()
+
+        for ending in ("whole", "few steps", "interrupted", "away"):
+            with self.subTest(ending):
+                kills = set(range(0, 60, 3))
+                if ending == "away":
+                    kills = kills - {0} | {62}
+                run = {"version": 0}
+                self.socket = os.environ["ATOLL_SOCKET"] = self.path(
+                    ending[:4])
+                lives, ended = 0, False
+                with self.exchange(*[script] * (len(kills) + 1)):
+                    while not ended:
+                        lives += 1
+                        schedule = Cosine(630)
+                        try:
+                            with self.island(
+                                    work_dir=self.path("w-" + ending),
+                                    scheduler=schedule) as island:
+                                while not island.ended:
+                                    # The end may take 50 ms to be seen.
+                                    if (ending != "interrupted" or
+                                            island.clock < 625):
+                                        self.assertEqual(schedule.last_epoch,
+                                                         island.clock)
+                                        schedule.step()
+                                    if not island.step():
+                                        break
+                            ended = True
+                        except atoll.Error as error:
+                            self.assertEqual(error.reason, "ISLAND_ENDED")
+                self.assertEqual(lives, 21)
+                self.assertEqual(schedule.optimizer.param_groups[0]["lr"], 0)
 
 
 class LoopTest(IslandCase):

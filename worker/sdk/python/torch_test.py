@@ -218,6 +218,21 @@ class ParametersTest(TorchCase):
             model.to(torch.bfloat16)
             island.step()
 
+    def test_a_later_device_without_values_is_refused_by_name(self):
+        def script(peer):
+            begin(peer, {"weight": [1, 1], "bias": [1]})
+            peer.train(1)
+            peer.tell("read", fragments=[0])
+            error = peer.wait_for_close()[0]["error"]
+            self.assertEqual(error["reason"], "UNSUPPORTED_TENSOR")
+
+        model = torch.nn.Linear(1, 1)
+        with self.exchange(script), \
+                self.assertRaisesRegex(atoll.Error, "weight"), \
+                self.island(model=model) as island:
+            model.to("meta")  # A device that has no values.
+            island.step()
+
     def test_a_later_cast_that_widens_keeps_the_values(self):
         def script(peer):
             begin(peer, {"weight": [1, 1], "bias": [1]}, 1.0 + 2.0**-20)
@@ -808,7 +823,7 @@ class SchedulerTest(TorchCase):
         run = {"version": 0, "record": ""}
 
         def script(peer):
-            peer.hello(1, strict=strict)
+            peer.hello(1, strict=strict, planned_step_count="600")
             peer.layout([{"weight": [1, 1], "bias": [1]}])
             standings = {of["save_id"]: int(of["step_count"])
                          for of in peer.kept.get("standings", ())}
@@ -850,7 +865,7 @@ class SchedulerTest(TorchCase):
                             "nobody:1", run=fake_exchange.RUN, model=model,
                             scheduler=scheduler, work_dir=socket + ".work",
                             state={"optimizer": optimizer}) as island:
-                        while True:
+                        while not island.ended:
                             rate = optimizer.param_groups[0]["lr"]
                             self.assertEqual(
                                 rates.setdefault(island.clock, rate), rate)

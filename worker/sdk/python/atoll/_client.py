@@ -89,7 +89,7 @@ class Client:
         self._run_uid = hello["run_uid"]
         self._trainer.begin(hello["run_id"], hello["run_uid"],
                             hello["island_id"], hello["weight_unit"],
-                            hello["strict"])
+                            hello["planned_step_count"], hello["strict"])
 
     def _lose(self, error: ConnectionLost) -> None:
         self._drop()

@@ -34,7 +34,7 @@ _KINDS: dict[str, dict[str, Any]] = {
               "inner_step_count": "int64", "data_fingerprint": "string",
               "weight_unit": "optional string", "frozen_digest": "string",
               "has_state": "bool", "standings": [_STANDING],
-              "run_epoch": "int64"},
+              "run_epoch": "int64", "planned_step_count": "int64"},
     "join": {"version": "int32", "run_uid": "string", "island_id": "string",
              "slot": "int32", "data_shard": "int32",
              "data_shard_count": "int32"},

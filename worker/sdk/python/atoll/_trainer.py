@@ -66,14 +66,17 @@ class Trainer:
         self.run_epoch = 0             # The newest load's; 0: not told.
         self.keeps_at_restore = False  # go_back leaves the state as it is.
         self.went_back = False         # The run's rounds count anew.
+        self.planned_step_count = 0    # Of the run's clock; 0: not told.
 
     # --- On the leader -------------------------------------------------------
 
     def begin(self, run_id: str, run_uid: str, island_id: str,
-              weight_unit: str, strict: bool = True) -> None:
+              weight_unit: str, planned_step_count: int,
+              strict: bool = True) -> None:
         """Error OTHER_RANKS: a strict run's states are of other ranks."""
         others = [rank for rank in self._ask(
-            "begin", weight_unit, run_id, run_uid, island_id) if rank]
+            "begin", weight_unit, planned_step_count, run_id, run_uid,
+            island_id) if rank]
         if not others:
             return
         if strict:
@@ -286,7 +289,9 @@ class Trainer:
         return self.ranks.together(
             lambda: getattr(self, "_on_" + kind)(*arguments))
 
-    def _on_begin(self, weight_unit: str, *run: str) -> str:
+    def _on_begin(self, weight_unit: str, planned_step_count: int,
+                  *run: str) -> str:
+        self.planned_step_count = planned_step_count
         # The tokens and samples of other ranks than replicas do not count.
         self.weight_unit = (
             weight_unit if weight_unit == "steps" or

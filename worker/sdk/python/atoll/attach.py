@@ -224,6 +224,8 @@ class _Attachment:
         self._handles.append(optim.register_optimizer_step_pre_hook(
             lambda optimizer, *_: (
                 lambda held: held and held._before_any(optimizer))(mine())))
+        if island.ended:
+            self._end()  # Moves the schedulers, which step here still.
         for scheduler in schedulers:
             kind = type(scheduler)
             scheduler.__class__ = type(kind.__name__, (_Tied, kind),
@@ -231,8 +233,6 @@ class _Attachment:
         if scaler is not None:
             scaler.step = self._watched(scaler.step)
             scaler.update = self._counting(scaler.update)
-        if island.ended:
-            self._end()
 
     def remove(self) -> None:
         """Another island takes the optimizers."""

@@ -538,6 +538,8 @@ class Island:
         self._ended = True
         self._train = None
         if result["complete"]:
+            if self._newest:  # Else a loop may step them before it looks.
+                self._end_schedules()
             self._trainer.forget()
             if self._trainer.ranks.rank == 0:
                 self._news.tell("ended", "the run is complete")
@@ -545,6 +547,12 @@ class Island:
             raise Error(result["message"] or "the island has ended",
                         reason=result["reason"] or "ISLAND_ENDED",
                         code=result["code"] or "CANCELLED")
+
+    def _end_schedules(self) -> None:
+        """Moves them to the run's last step, which this island may lack."""
+        if self._trainer.planned_step_count:
+            self._schedules.move_to(self._trainer.planned_step_count,
+                                    self._trainer.is_restored)
 
     def _tell_round(self, version: int) -> None:
         """Tells of a join, or of the round that `version` ends."""
@@ -586,6 +594,8 @@ class Island:
         train, self._train = self._train, None
         self._ended = True
         try:
+            if self._ended_at_start:
+                self._end_schedules()
             if train is not None:
                 self._client.leave(train)
         except ConnectionLost:
