@@ -40,8 +40,8 @@ DIALS_AGAIN = ("server-0", "/atoll.v1.ParameterService/PushOuterGradient",
 UNSEEN = [("coordinator", "/atoll.v1.IslandService/WatchPlan", end)
           for end in (rapid_reset.hold, rapid_reset.bad_message)]
 UNSEEN_STREAMS = 20000
-# A coordinator that does not count such streams takes 250 MiB for them, without
-# headers: twice the bound (tests/benchmarks/results/rapid_reset.md).
+# A coordinator that does not count such streams took 662 MiB for 100 of them
+# without headers: twice the bound for 40 (tests/benchmarks/results/rapid_reset.md).
 CROWD_CONNECTIONS = 40
 CROWD_STREAMS = 500
 # By method: the headers of a byte that each stream has besides. gRPC would take
