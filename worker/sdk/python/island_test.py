@@ -1153,6 +1153,29 @@ class SaveTest(IslandCase):
         with self.exchange(script), self.island():
             pass
 
+    def test_only_a_save_in_the_background_copies_the_state(self):
+        momentum, shared = {"value": np.zeros(4, np.float32)}, []
+
+        def save(store, save_id, flat):
+            shared.append(any(np.shares_memory(
+                np.frombuffer(array.data, np.uint8), momentum["value"])
+                              for array in flat[1].values()))
+
+        for strict in (True, False):
+            def script(peer):
+                peer.begin(strict=strict)
+                peer.tell("save", save_id="a")
+                peer.receive()
+                peer.end()
+
+            with self.exchange(script), mock.patch.object(
+                    store_module.Store, "save", save):
+                with self.island(work_dir=self.path("work%d" % strict),
+                                 state={"momentum": momentum}):
+                    pass
+            os.unlink(self.socket)
+        self.assertEqual(shared, [True, False])
+
     def test_an_elastic_island_without_the_state_begins_anew(self):
         def script(peer):
             peer.hello(strict=False)

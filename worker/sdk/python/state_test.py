@@ -7,6 +7,7 @@ import os
 import random
 import sys
 import unittest
+from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "testing"))
@@ -106,6 +107,15 @@ class TreeTest(unittest.TestCase):
         array += 1
         np.testing.assert_array_equal(_tree.unflatten(tree, arrays), [0, 0, 0])
 
+    def test_no_copy_is_taken_without_need(self):
+        array = np.arange(6, dtype=np.float32).reshape(2, 3)
+        for value, shares in ((array, True), (array[1:], True),
+                              (array.T, False), (array.astype(">f4"), False)):
+            tree, arrays = _tree.flatten(value, copies=False)
+            flat = np.frombuffer(arrays["0"].data, np.uint8)
+            self.assertEqual(np.shares_memory(flat, value), shares)
+            np.testing.assert_array_equal(_tree.unflatten(tree, arrays), value)
+
 
 class StateTest(unittest.TestCase):
 
@@ -154,6 +164,32 @@ class StoreTest(cases.FolderCase):
 
     def save(self, store, save_id, state):
         store.save(save_id, _tree.flatten(state))
+
+    def test_the_disk_begins_before_the_last_byte_is_copied(self):
+        store = self.store()
+        fsync, calls = os.fsync, []
+
+        def begins(_, offset, count, advice):
+            self.assertEqual(advice, os.POSIX_FADV_DONTNEED)
+            calls.append((offset, offset + count))
+
+        def sync(descriptor):
+            calls.append(os.fstat(descriptor).st_size)
+            fsync(descriptor)
+
+        state = {"x": np.arange(1000), "y": [np.arange(30), b"z"]}
+        with mock.patch.object(_store, "_PIECE_BYTES", 512), \
+                mock.patch.object(_store, "_BUFFER_BYTES", 64), \
+                mock.patch.object(os, "posix_fadvise", begins), \
+                mock.patch.object(os, "fsync", sync):
+            self.save(store, "a", state)
+        pieces = calls[:-2]  # The last ones sync the file and the folder.
+        self.assertGreater(len(pieces), 16)
+        self.assertEqual([begin for begin, _ in pieces[1:]] + [calls[-2]],
+                         [end for _, end in pieces])
+        got = store.load("a")
+        np.testing.assert_array_equal(got["x"], state["x"])
+        np.testing.assert_array_equal(got["y"][0], state["y"][0])
 
     def test_older_states_than_the_recorded_one_are_deleted(self):
         store = self.store("first")

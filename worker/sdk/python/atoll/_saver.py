@@ -11,7 +11,7 @@ from ._store import Store
 
 
 class Saver:
-    """Copies a state between two steps; a thread may write the copy."""
+    """Writes a state between two steps, or copies it for a thread to write."""
 
     def __init__(self, store: Store):
         self._store = store
@@ -32,7 +32,8 @@ class Saver:
         self.wait()
         self.raise_error()
         begin, self._write_s = time.monotonic(), None
-        flat = _tree.flatten(state)
+        # No step changes the state during a wait.
+        flat = _tree.flatten(state, copies=not waits)
         if waits:
             self._store.save(save_id, flat)
             self._write_s = time.monotonic() - begin

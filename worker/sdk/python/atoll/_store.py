@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import json
 import os
 import re
@@ -33,6 +34,8 @@ _TEMPORARY = re.compile(r"(_initial|run\.json|[a-z0-9-]{1,63})"
                         r"\.[0-9a-f]{32}\.tmp\Z")
 _INITIAL = "_initial"
 _RUN = "run.json"
+_BUFFER_BYTES = 1 << 20
+_PIECE_BYTES = 8 << 20
 
 
 def check_save_id(save_id: str) -> None:
@@ -194,7 +197,8 @@ class Store:
         path = self._path(name)
         temporary = "%s.%s.tmp" % (path, secrets.token_hex(16))
         try:
-            with open(temporary, "xb") as file:
+            with io.BufferedWriter(_EarlyFile(temporary, "xb"),
+                                   _BUFFER_BYTES) as file:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -206,6 +210,17 @@ class Store:
                         error.errno in (errno.ENOSPC, errno.EDQUOT) else
                         "UNAVAILABLE", hint="Nothing is lost: make the folder "
                         "writable and start the trainer again.") from error
+
+
+class _EarlyFile(io.FileIO):
+    """The disk begins with the first bytes while later ones are copied."""
+
+    def write(self, data: Any) -> int:
+        begin = self.tell()
+        count = super().write(memoryview(data)[:_PIECE_BYTES])
+        # The kernel begins to write these pages, and does not wait.
+        os.posix_fadvise(self.fileno(), begin, count, os.POSIX_FADV_DONTNEED)
+        return count
 
 
 def _is_state(path: str) -> bool:

@@ -79,8 +79,9 @@ def refuse_unusual(value: Any, name: str, may_be_meta: bool = False) -> None:
                     "before its model is sharded.")
 
 
-def to_array(tensor: Any, name: str) -> _safetensors.Array:
-    """A copy of a tensor's elements, on the host."""
+def to_array(tensor: Any, name: str, copies: bool = True
+             ) -> _safetensors.Array:
+    """A tensor's elements on the host; without `copies` maybe its memory."""
     torch = loaded()
     refuse_unusual(tensor, name)
     dtype = _DTYPES.get(str(tensor.dtype).removeprefix("torch."))
@@ -88,8 +89,8 @@ def to_array(tensor: Any, name: str) -> _safetensors.Array:
         raise Error("%s has the dtype %s, which cannot be saved" %
                     (name, tensor.dtype), reason="UNSUPPORTED_TENSOR",
                     code="UNIMPLEMENTED")
-    # The clone owns contiguous memory, whatever the tensor was a view of.
-    host = tensor.detach().to("cpu", copy=True).contiguous()
+    # A copy owns contiguous memory, whatever the tensor was a view of.
+    host = tensor.detach().to("cpu", copy=copies).contiguous()
     flat = host.reshape(-1).view(torch.uint8).numpy()
     return _safetensors.Array(dtype, tuple(tensor.shape), flat.data)
 

@@ -30,17 +30,21 @@ _MAPS = {"dict": dict, "odict": collections.OrderedDict,
          "counter": collections.Counter}
 
 
-def flatten(value: Any) -> tuple[Any, dict[str, Array]]:
-    """The tree as JSON, and its arrays by number. The arrays are copies.
+def flatten(value: Any, copies: bool = True
+            ) -> tuple[Any, dict[str, Array]]:
+    """The tree as JSON, and its arrays by number.
+
+    The arrays are copies. Without `copies` they may share memory with `value`.
 
     Error UNSUPPORTED_STATE: it holds a value of another type; the message says
     where.
     """
     arrays: dict[str, Array] = {}
-    return _flatten(value, arrays, "state"), arrays
+    return _flatten(value, arrays, copies, "state"), arrays
 
 
-def _flatten(value: Any, arrays: dict[str, Array], where: str) -> Any:
+def _flatten(value: Any, arrays: dict[str, Array], copies: bool,
+             where: str) -> Any:
     if value is None or type(value) in (bool, str, int):
         return value
     if type(value) is float:
@@ -49,23 +53,26 @@ def _flatten(value: Any, arrays: dict[str, Array], where: str) -> Any:
         return ["bytes", base64.b64encode(value).decode("ascii")]
     if isinstance(value, (list, tuple)):
         tag = "list" if isinstance(value, list) else "tuple"
-        return [tag] + [_flatten(item, arrays, "%s[%d]" % (where, index))
+        return [tag] + [_flatten(item, arrays, copies,
+                                 "%s[%d]" % (where, index))
                         for index, item in enumerate(value)]
     if isinstance(value, dict):
         tag = next((t for t, of in _MAPS.items() if type(value) is of), "dict")
-        return [tag] + [[_flatten(key, arrays, where),
-                         _flatten(item, arrays, "%s[%r]" % (where, key))]
+        return [tag] + [[_flatten(key, arrays, copies, where),
+                         _flatten(item, arrays, copies,
+                                  "%s[%r]" % (where, key))]
                         for key, item in value.items()]
     if isinstance(value, (np.ndarray, np.generic)):
         tag = "array" if isinstance(value, np.ndarray) else "scalar"
-        return [tag, _keep(_from_numpy(np.asarray(value), where), arrays)]
+        return [tag, _keep(_from_numpy(np.asarray(value), copies, where),
+                           arrays)]
     if _shards.is_sharded(value):
-        return ["shard", _keep(_torch.to_array(_shards.local(value), where),
-                               arrays),
+        return ["shard", _keep(_torch.to_array(_shards.local(value), where,
+                                              copies), arrays),
                 _shards.describe(value), list(value.shape),
                 list(value.stride())]
     if _torch.is_tensor(value):
-        return ["tensor", _keep(_torch.to_array(value, where), arrays)]
+        return ["tensor", _keep(_torch.to_array(value, where, copies), arrays)]
     raise Error("%s is a %s, which cannot be saved" %
                 (where, type(value).__name__), reason="UNSUPPORTED_STATE",
                 code="INVALID_ARGUMENT",
@@ -79,14 +86,15 @@ def _keep(array: Array, arrays: dict[str, Array]) -> str:
     return name
 
 
-def _from_numpy(array: np.ndarray, where: str) -> Array:
+def _from_numpy(array: np.ndarray, copies: bool, where: str) -> Array:
     dtype = _DTYPES.get(array.dtype.name)
     if dtype is None:
         raise Error("%s has the dtype %s, which cannot be saved" %
                     (where, array.dtype), reason="UNSUPPORTED_STATE",
                     code="INVALID_ARGUMENT")
-    copy = np.array(array, dtype=array.dtype.newbyteorder("<"), order="C")
-    return Array(dtype, array.shape, copy.reshape(-1).view(np.uint8).data)
+    to = np.array if copies else np.asarray
+    plain = to(array, dtype=array.dtype.newbyteorder("<"), order="C")
+    return Array(dtype, array.shape, plain.reshape(-1).view(np.uint8).data)
 
 
 def unflatten(tree: Any, arrays: dict[str, Array],

@@ -17,6 +17,7 @@ from atoll import _connection, _store
 
 POINTS = (
     "step",           # A step is trained, and not counted.
+    "posix_fadvise",  # A part of a state is written.
     "fsync",          # A state, or its folder, is written, and not synced.
     "rename",         # A state is synced, and does not have its name.
     "before save",    # The state is durable, and this is not answered.
@@ -92,6 +93,8 @@ def main(address, work_dir, point, number, iterates):
     random.seed(8)
     np.random.seed(9)
     with mock.patch.object(_connection.Connection, "send", killing_send), \
+            mock.patch.object(_store.os, "posix_fadvise",
+                              killing("posix_fadvise")), \
             mock.patch.object(_store.os, "fsync", killing("fsync")), \
             mock.patch.object(_store.os, "rename", killing("rename")):
         with atoll.Island("nobody:1", run="spring", work_dir=work_dir,
