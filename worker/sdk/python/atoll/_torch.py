@@ -90,7 +90,8 @@ def to_array(tensor: Any, name: str, copies: bool = True
                     (name, tensor.dtype), reason="UNSUPPORTED_TENSOR",
                     code="UNIMPLEMENTED")
     # A copy owns contiguous memory, whatever the tensor was a view of.
-    host = tensor.detach().to("cpu", copy=copies).contiguous()
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    host = plain.to("cpu", copy=copies).contiguous()
     flat = host.reshape(-1).view(torch.uint8).numpy()
     return _safetensors.Array(dtype, tuple(tensor.shape), flat.data)
 
