@@ -66,7 +66,7 @@ class Trainer:
         self.run_epoch = 0             # The newest load's; 0: not told.
         self.keeps_at_restore = False  # go_back leaves the state as it is.
         self.went_back = False         # The run's rounds count anew.
-        self.planned_step_count = 0    # Of the run's clock; 0: not told.
+        self.planned_step_count = 0    # On the run's clock; 0: not told.
 
     # --- On the leader -------------------------------------------------------
 
