@@ -17,8 +17,8 @@
 
 namespace atl::cli {
 
-// Bounds of a machine and of a cluster's services: a clock that is further off
-// than these, and a disk that needs longer for a sync.
+// A clock further off, or a disk slower to sync, than these is reported: of this
+// machine and of a cluster's services.
 inline constexpr absl::Duration kClockWarn = absl::Seconds(30);
 inline constexpr absl::Duration kClockFail = absl::Minutes(5);
 inline constexpr absl::Duration kSlowSync = absl::Milliseconds(50);

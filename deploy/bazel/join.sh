@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prints one source that holds these files, whose headers are then parsed once.
-# With --tests names of two files do not meet: the unnamed namespace of x_test.cc
-# comes to be in the namespace x_test. Files of a library share theirs.
+# With --tests names of two files cannot clash: the unnamed namespace of x_test.cc
+# comes to be in the namespace x_test. Files of a library share one.
 #
 #   deploy/bazel/join.sh [--tests] FILE...
 set -euo pipefail

@@ -147,9 +147,10 @@ absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> LookOnce(
 absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> FindToAdopt(
     ObjectStore& store, const AdoptOptions& options) {
   std::vector<CheckpointPlace> seen;
+  absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> found;
   for (int look = 0; look < kLooksMax; ++look) {
     bool passed_over = false;
-    auto found = LookOnce(store, options, passed_over);
+    found = LookOnce(store, options, passed_over);
     if (!passed_over && !HasReason(found.status(), "NO_CHECKPOINT")) {
       return found;
     }
@@ -160,10 +161,11 @@ absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> FindToAdopt(
     if (!places.ok() || *places == seen) return found;
     seen = *std::move(places);
   }
+  if (!found.ok()) return found;
   return WithHint(absl::AbortedError(absl::StrCat(
-                      store.GetUrl(""), " changed during each of ", kLooksMax,
-                      " looks")),
-                  "Is another cluster writing to it? Try again.");
+                      store.GetUrl(""), " kept changing: looked ", kLooksMax,
+                      " times")),
+                  "Its run may still be writing to it. Try again.");
 }
 
 absl::StatusOr<AdoptedRun> AdoptRun(Context& context,

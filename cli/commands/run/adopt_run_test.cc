@@ -165,7 +165,7 @@ TEST_F(AdoptRunTest, ANewestOneThatMovesIsNotReplacedByAnOlderOne) {
   epoch_max += 100;
   const absl::Status status = FindToAdopt(store, options_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
-  EXPECT_THAT(status.message(), HasSubstr("changed during each of 9 looks"));
+  EXPECT_THAT(status.message(), HasSubstr("kept changing: looked 9 times"));
   EXPECT_THAT(GetHint(status), HasSubstr("Try again"));
 }
 
