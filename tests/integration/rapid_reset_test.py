@@ -40,8 +40,9 @@ DIALS_AGAIN = ("server-0", "/atoll.v1.ParameterService/PushOuterGradient",
 UNSEEN = [("coordinator", "/atoll.v1.IslandService/WatchPlan", end)
           for end in (rapid_reset.hold, rapid_reset.bad_message)]
 UNSEEN_STREAMS = 20000
-# A coordinator that does not count such streams took 662 MiB for 100 of them
-# without headers: twice the bound for 40 (tests/benchmarks/results/rapid_reset.md).
+# For 100 connections without headers a coordinator that does not count such
+# streams took 662 MiB (tests/benchmarks/results/rapid_reset.md): for 40, twice
+# the bound.
 CROWD_CONNECTIONS = 40
 CROWD_STREAMS = 500
 # By method: the headers of a byte that each stream has besides. gRPC would take
@@ -62,7 +63,7 @@ SMALL_FRAMES_BYTES = 21 << 20
 class RapidResetTest(rapid_reset.AttackTest):
 
     def attack(self, certificate, calls=CALLS, connections=1, streams=STREAMS,
-               bomb=False):
+               bomb=False, **bound):
         cluster = self.cluster
         for program, path, end in calls:
             address = self.restart(program)
@@ -78,12 +79,12 @@ class RapidResetTest(rapid_reset.AttackTest):
                 cluster.coordinator_address).service("RunService").GetRun,
                 run_id="run")
             attacker.join()
-            self.check_memory(program, idle, path)
+            self.check_memory(program, idle, path, **bound)
 
-    def check_memory(self, program, idle, path):
+    def check_memory(self, program, idle, path, **bound):
         peak = rapid_reset.memory(self.cluster.processes[program], "VmHWM")
         self.assertLess(
-            peak, rapid_reset.memory_max(idle),
+            peak, rapid_reset.memory_max(idle, **bound),
             "%s: %d MiB idle, %d MiB after %s" % (
                 program, idle >> 20, peak >> 20, path))
         self.cluster.check_alive()
@@ -97,7 +98,10 @@ class RapidResetTest(rapid_reset.AttackTest):
         self.attack(*certificates)
 
     def test_a_peer_that_dials_again_takes_little_memory(self):
-        self.attack(*self.enrol("attic"), calls=[DIALS_AGAIN], connections=200)
+        # On a busy machine it once took 142 MiB. A server that did not shut such
+        # connections took 1,206.
+        self.attack(*self.enrol("attic"), calls=[DIALS_AGAIN], connections=200,
+                    more=128 << 20)
 
     def test_streams_with_many_headers_and_no_request_take_little_memory(self):
         self.attack(*self.enrol("attic"), calls=UNSEEN, connections=20,

@@ -125,9 +125,9 @@ def memory(process, name):
                     if line.startswith(name + ":"))
 
 
-def memory_max(idle):
+def memory_max(idle, more=64 << 20):
     """What an attack on a program that had `idle` bytes may make of it."""
-    return 1.5 * idle + (64 << 20)
+    return 1.5 * idle + more
 
 
 class AttackTest(gated.GatedTest):
