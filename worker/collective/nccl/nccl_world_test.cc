@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <iostream>
+#include <latch>
 #include <memory>
 #include <random>
 #include <string>
@@ -36,6 +37,13 @@ cudaStream_t NewStream() {
   EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
             cudaSuccess);
   return stream;
+}
+
+// The first call of a world. No rank goes on before all have made it: an abort
+// ends the calls of slower ranks.
+void Connect(Rank& rank, std::latch& all) {
+  EXPECT_TRUE(rank->Barrier().ok());
+  all.arrive_and_wait();
 }
 
 // Wait() blocks the host too, as tests of host memory need.
@@ -263,8 +271,10 @@ TEST_F(NcclWorldTest, TheFirstCallOfAGroupIsBoundedToo) {
 }
 
 TEST_F(NcclWorldTest, AbortReachesRanksThatWaitInOtherGroups) {
+  std::latch split(3);
   RunRanks(Make(3), [&](int r, Rank& rank) {
     auto pair = rank->Split(r == 2 ? 1 : 0, "pair");
+    split.arrive_and_wait();  // An abort would end a slower rank's split.
     ASSERT_TRUE(pair.ok()) << pair.status();
     if (r == 2) return rank->Abort("out of memory");
     const absl::Status status =
@@ -307,8 +317,9 @@ TEST_F(NcclWorldTest, AnAbortEndsGroupsThatWaitForEachOther) {
 // The abort of rank 0 waits for its kernel; rank 1 must not wait for the abort.
 TEST_F(NcclWorldTest, OtherRanksHearOfAnAbortBeforeItEnds) {
   Notification heard;
+  std::latch connected(2);
   RunRanks(Make(2), [&](int r, Rank& rank) {
-    ASSERT_TRUE(rank->Barrier().ok());
+    Connect(rank, connected);
     if (r == 1) {
       const absl::Status status = rank->Barrier();
       EXPECT_TRUE(Says(status, "out of memory")) << status;
@@ -327,8 +338,9 @@ TEST_F(NcclWorldTest, OtherRanksHearOfAnAbortBeforeItEnds) {
 TEST_F(NcclWorldTest, ASplitEndsAfterItsAbort) {
   Notification returned;
   std::atomic<bool> returned_early{false};
+  std::latch connected(2);
   RunRanks(Make(2), [&](int r, Rank& rank) {
-    ASSERT_TRUE(rank->Barrier().ok());
+    Connect(rank, connected);
     if (r == 1) {
       // Its own end is told before rank 0 has its group.
       OnAbortedSplit([&] {
@@ -374,8 +386,9 @@ TEST_F(NcclWorldTest, DevicesStartTheCallsOfAllGroupsInTheHostsOrder) {
 }
 
 TEST_F(NcclWorldTest, WhatNcclFindsEndsTheWorldForAll) {
+  std::latch connected(2);
   RunRanks(Make(2), [&](int r, Rank& rank) {
-    ASSERT_TRUE(rank->Barrier().ok());
+    Connect(rank, connected);
     // This rank makes no further call: its watchdog notices.
     if (r == 1) return FailCommunicators(1);
     const absl::Status status = rank->Barrier();
