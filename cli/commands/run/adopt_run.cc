@@ -151,6 +151,10 @@ absl::StatusOr<std::unique_ptr<MirroredCheckpoint>> FindToAdopt(
   for (int look = 0; look < kLooksMax; ++look) {
     bool passed_over = false;
     found = LookOnce(store, options, passed_over);
+    if (found.ok() &&
+        options.from == FormatPlace(mirror::GetPlace((*found)->manifest()))) {
+      return found;  // There is one of this name.
+    }
     if (!passed_over && !HasReason(found.status(), "NO_CHECKPOINT")) {
       return found;
     }

@@ -167,6 +167,10 @@ TEST_F(AdoptRunTest, ANewestOneThatMovesIsNotReplacedByAnOlderOne) {
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(status.message(), HasSubstr("kept changing: looked 9 times"));
   EXPECT_THAT(GetHint(status), HasSubstr("Try again"));
+  options_.from = FormatPlace(mirror::GetPlace(Manifest(8)));
+  const auto named = FindToAdopt(store, options_);
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_EQ((*named)->manifest().pin().pin_id(), "round-8");
 }
 
 TEST_F(AdoptRunTest, AListThatFailsLetsNoOlderOneBeTaken) {

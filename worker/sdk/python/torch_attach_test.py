@@ -469,6 +469,33 @@ class ScheduleTest(AttachCase):
         self.assertEqual(type(schedule.state_dict()["last_epoch"]), int)
         self.assertNotIn("step", schedule.state_dict())
 
+    def test_they_stay_at_the_end_of_a_run_that_ended_without_the_island(self):
+        def script(peer):
+            begin(peer, planned_step_count="20")
+            peer.end()
+
+        schedule = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1, 0, 20)
+        island = self.attach(script, scheduler=schedule)
+        for _ in range(2):
+            self.assertEqual((schedule.last_epoch, schedule.get_last_lr()),
+                             (20, [0]))
+            island.close()
+
+    def test_one_that_ends_before_the_run_fails_no_complete_run(self):
+        def script(peer):
+            begin(peer, planned_step_count="20")
+            peer.train(3)
+            peer.end()
+
+        schedule = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 1,
+                                                       total_steps=18)
+        island = self.attach(script, scheduler=schedule)
+        with self.assertLogs("atoll", "WARNING") as logs:
+            for _ in range(3):
+                self.step()
+        self.assertTrue(island.ended)
+        self.assertIn("cannot be moved to its last step, 20", logs.output[0])
+
     def test_a_loop_need_not_step_them(self):
         def script(peer):
             begin(peer)

@@ -17,6 +17,7 @@ the folder is a person's.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import io
@@ -219,7 +220,9 @@ class _EarlyFile(io.FileIO):
         begin = self.tell()
         count = super().write(memoryview(data)[:_PIECE_BYTES])
         # The kernel begins to write these pages, and does not wait.
-        os.posix_fadvise(self.fileno(), begin, count, os.POSIX_FADV_DONTNEED)
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(self.fileno(), begin, count,
+                             os.POSIX_FADV_DONTNEED)
         return count
 
 

@@ -29,6 +29,7 @@ from ._trainer import Trainer
 from .errors import ConnectionLost, Error
 from .join import Joined, work_folder
 
+_log = logging.getLogger("atoll")
 _LOOK_S = 0.05      # Between two looks at the socket while it trains.
 _PROGRESS_S = 4.0  # Less than a silence that is told of.
 _SAVES = ("auto", "always")
@@ -139,9 +140,9 @@ class Island:
             ranks are replicas, which train on tokens of their own. Default:
             all ranks are.
           scheduler: An LRScheduler of torch, or a list, at the first step. It
-            steps once for each `step` of the island. Before a round it is moved
-            to the run's clock, if the island has missed steps or has started
-            again. It is no part of `state`.
+            steps once for each `step` of the island. Before a round, and at
+            the run's planned end, it is moved to the run's clock, if the island
+            has missed steps or has started again. It is no part of `state`.
           save: "auto": strict runs at each request, others in the background:
             after each round, or every ten minutes if the write takes 5 % of a
             round. "always": at each request.
@@ -550,9 +551,16 @@ class Island:
 
     def _end_schedules(self) -> None:
         """Moves them to the run's last step, which this island may lack."""
-        if self._trainer.planned_step_count:
-            self._schedules.move_to(self._trainer.planned_step_count,
-                                    self._trainer.is_restored)
+        planned, again = (self._trainer.planned_step_count,
+                          self._trainer.is_restored)
+        self._trainer.planned_step_count = 0  # Only once.
+        if not planned:
+            return
+        try:
+            self._schedules.move_to(planned, again)
+        except Exception as error:  # The run's result is there nevertheless.
+            _log.warning("the run is complete, but a scheduler cannot be moved "
+                         "to its last step, %d: %s", planned, error)
 
     def _tell_round(self, version: int) -> None:
         """Tells of a join, or of the round that `version` ends."""
