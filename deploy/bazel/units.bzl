@@ -388,7 +388,7 @@ UNITS = {
     },
     "cli/commands/run": {
         "adopt_run": "//base/mirror:mirror_manifest //base/mirror:mirrored_checkpoint //base/mirror:run_owner //base/object_store //base/status //base/status:refusal //base/time:proto_time //cli/mirror:mirror_choice //cli/output //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/units //cli:context //coordinator/client //proto:run_proto //proto:run_service_grpc :restore_run @debian//:nlohmann_json",
-        "adopt_run_test": "//base/io //base/layout //base/mirror/testing:small_checkpoint //base/mirror:mirror_manifest //base/object_store //base/object_store:file_store //base/object_store:object_url //base/random_id //cli/output:error :adopt_run @debian//:nlohmann_json",
+        "adopt_run_test": "//base/io //base/layout //base/mirror/testing:small_checkpoint //base/mirror:mirror_manifest //base/object_store //base/object_store:file_store //base/object_store:object_url //base/random_id //cli/mirror:mirror_choice //cli/output:error :adopt_run @debian//:nlohmann_json",
         "checkpoints": "//base/status //cli/output:error //coordinator/client //proto:training_state_service_proto",
         "export_run": "//base/layout //base/status //cli/flags:server_wait //cli:context //coordinator/client //proto:run_service_grpc //server/client:parameter_client //worker/api:model_files :checkpoints :export_target @debian//:nlohmann_json",
         "export_target": "//base/flags //base/io //cli/output //cli/output:error //cli/output:table //cli:context //worker/api:model_files @debian//:nlohmann_json",

@@ -20,6 +20,7 @@
 #include "base/object_store/object_store.h"
 #include "base/object_store/object_url.h"
 #include "base/random_id/random_id.h"
+#include "cli/mirror/mirror_choice.h"
 #include "cli/output/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
