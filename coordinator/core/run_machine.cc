@@ -858,6 +858,8 @@ void RunMachine::Emit(storage::v1::Record record) {
   TakeRecord(state_, record, observed_);
   if (record.has_run_state_set()) RestartIdleTime(now_, observed_);
   plan_change_.Add(ChangeBy(record));
+  contribution_count_ += record.round_sealed().seal().contributions_size() +
+                         record.round_committed().commit().outcomes_size();
   if (record.has_member_set()) {
     // Warnings name it.
     plan_change_.slots.merge(

@@ -64,13 +64,20 @@ inline constexpr absl::Duration kReconnectGrace = absl::Seconds(10);
 // Leases that exports may hold at once.
 inline constexpr int kPinLeasesMax = 16;
 
+// A step decides no further round once its records name so many contributions:
+// heartbeats do not wait for all fragments' rounds.
+inline constexpr int64_t kContributionsAStep = 2048;
+
 class RunMachine {
  public:
   // `servers` must outlive the machine. `on_step` is called at the start of
   // every Step; empty: nothing is.
   explicit RunMachine(const ServerDirectory& servers,
-                      std::function<void()> on_step = nullptr)
-      : servers_(servers), on_step_(std::move(on_step)) {}
+                      std::function<void()> on_step = nullptr,
+                      int64_t contributions_a_step = kContributionsAStep)
+      : servers_(servers),
+        on_step_(std::move(on_step)),
+        contributions_a_step_(contributions_a_step) {}
   RunMachine(const RunMachine&) = delete;
   RunMachine& operator=(const RunMachine&) = delete;
 
@@ -89,7 +96,8 @@ class RunMachine {
   // --- Events ----------------------------------------------------------------
 
   // Handles `event` at `now`. Most events, and always Tick, decide everything
-  // that follows. Returns the error for the event's caller. After an error no
+  // that follows, or what kContributionsAStep permits: NextTimer is then now.
+  // Returns the error for the event's caller. After an error no
   // record was made; only the machine's time and an island's lease may have
   // advanced.
   absl::StatusOr<RunAnswer> Step(const RunEvent& event, absl::Time now);
@@ -239,6 +247,8 @@ class RunMachine {
   // It decides on the marked fragments (FragmentDecision::is_due). The last
   // decisions on the others stand.
   bool AdvanceOnce();
+  // True if the other fragments' rounds must wait for another step.
+  bool IsFull() const { return contribution_count_ >= contributions_a_step_; }
   // Marks what must be decided again because due_ has changed.
   void SetDueByTime();
   // Fragments that this pass decides on. The pass marks others too.
@@ -325,6 +335,9 @@ class RunMachine {
   v1::Fault frozen_fault_;
   absl::Status refusal_;  // Not OK: frozen.
 
+  const int64_t contributions_a_step_;
+  int64_t contribution_count_ = 0;  // In records of the newest Advance.
+  bool is_cut_ = false;             // That Advance has left the rest.
   std::vector<bool> is_in_pass_;  // By fragment: marked before the pass.
   std::string open_waits_for_;    // Why the last DecideOpen made no record.
   // When DecideRecall and the islands that sit out must be asked again, as of

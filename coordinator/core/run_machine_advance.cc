@@ -33,8 +33,16 @@ namespace atl::coordinator {
 void RunMachine::Advance() {
   ResizeObservations();
   if (!refusal_.ok()) return;
+  contribution_count_ = 0;
+  is_cut_ = false;
   // Each pass but the last makes a record. The limit catches our own bugs.
-  for (int pass = 0; AdvanceOnce(); ++pass) CHECK_LT(pass, 100000);
+  for (int pass = 0; !is_cut_ && AdvanceOnce(); ++pass) {
+    CHECK_LT(pass, 100000);
+    is_cut_ = IsFull();
+  }
+  for (size_t f = 0; is_cut_ && f < is_in_pass_.size(); ++f) {
+    if (is_in_pass_[f]) observed_.SetDue(static_cast<int32_t>(f));
+  }
   if (timers_revision_ == state_.revision()) return;
   recall_timer_ = RecallTimer(state_, observed_);
   sit_out_timer_ = SitOutTimer(state_, due_);
@@ -68,7 +76,7 @@ bool RunMachine::AdvanceOnce() {
     if (state_.ended()) return true;
   }
   AdvanceSealed();
-  if (state_.ended()) return true;
+  if (state_.ended() || IsFull()) return true;
   NoteSpeeds();
   if (state_.state() == v1::RUN_STATE_ACTIVE) AdvanceOpen();
   return state_.revision() != revision;
@@ -80,9 +88,12 @@ void RunMachine::SettleEnded() {
     if (!IsDue(f)) continue;
     if (!has_revoked.has_value()) has_revoked = HasRevoked(state_);
     if (*has_revoked) EmitOutcomes(SettleRevoked(state_, observed_, f));
-    EmitOutcomes(IsAsync(state_.spec().schedule())
-                     ? SettleAsync(state_, observed_, f)
-                     : SettleOld(state_, observed_, f));
+    if (!IsAsync(state_.spec().schedule())) {
+      EmitOutcomes(SettleOld(state_, observed_, f));
+      continue;
+    }
+    observed_.index.fragments[f].unsettled.clear();  // It looks at all.
+    EmitOutcomes(SettleAsync(state_, observed_, f));
   }
 }
 
@@ -283,7 +294,7 @@ void RunMachine::ExpirePins() {
 }
 
 void RunMachine::AdvanceSealed() {
-  for (int32_t f = 0; f < state_.fragments().size(); ++f) {
+  for (int32_t f = 0; f < state_.fragments().size() && !IsFull(); ++f) {
     if (state_.fragments()[f].phase != RoundPhase::kSealed) continue;
     if (!IsDue(f)) {
       Wait(observed_.decisions[f].waits_for);
@@ -343,7 +354,7 @@ void RunMachine::AdvanceOpen() {
     }
     is_any_due = true;
     EmitAll(std::move(decision));
-    if (state_.state() != v1::RUN_STATE_ACTIVE) return;
+    if (state_.state() != v1::RUN_STATE_ACTIVE || IsFull()) return;
   }
   if (!is_any_due) return Wait(open_waits_for_);
   open_waits_for_.clear();
@@ -478,6 +489,7 @@ void RunMachine::AddStall(absl::Duration duration) {
 
 absl::Time RunMachine::NextTimer() const {
   if (!refusal_.ok()) return absl::InfiniteFuture();
+  if (is_cut_) return now_;
   if (!other_timer_.has_value()) other_timer_ = FindOtherTimer();
   if (state_.ended()) return *other_timer_;
   return std::min({*other_timer_, observed_.leases.Earliest(),

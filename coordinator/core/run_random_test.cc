@@ -24,8 +24,11 @@ std::string IslandId(int i) { return "i" + std::to_string(i); }
 
 class RandomRun {
  public:
-  RandomRun(const v1::RunSpec& spec, uint64_t seed)
-      : run_(spec), random_(seed), kinds_(AnyWeights()) {}
+  RandomRun(const v1::RunSpec& spec, uint64_t seed,
+            int64_t contributions_a_step)
+      : run_(spec, contributions_a_step),
+        random_(seed),
+        kinds_(AnyWeights()) {}
 
   void Go(int step_count) {
     run_.merge_norm_squared_max = 0x1p130;
@@ -367,7 +370,8 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
       MakeStreaming(random, spec);
       ++streaming_count;
     }
-    RandomRun run(spec, seed);
+    RandomRun run(spec, seed,
+                  random() % 2 == 0 ? kContributionsAStep : 1 + random() % 4);
     run.Go(250);
     if (testing::Test::HasFailure()) return;
     run.Finish();

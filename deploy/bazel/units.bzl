@@ -661,7 +661,7 @@ UNITS = {
         "slot_timers_test": ":slot_timers",
     },
     "coordinator/core/testing": {
-        "index_oracle": "//base/layout:schedule //base/status //coordinator/core/rounds:contributions //coordinator/core/rounds:index_updates //coordinator/core/state:contribution_index //coordinator/core/verdict:verdict_rule //coordinator/core:run_machine",
+        "index_oracle": "//base/layout:schedule //base/status //coordinator/core/rounds //coordinator/core/rounds:contributions //coordinator/core/rounds:index_updates //coordinator/core/rounds:measured_speeds //coordinator/core/state:contribution_index //coordinator/core/verdict:verdict_rule //coordinator/core:run_machine",
         "run_simulation": "//base/layout:gram //base/layout:schedule //base/status //base/time:proto_time //coordinator/core/outputs:plans //coordinator/core/rounds //coordinator/core/rounds:recalls //coordinator/core/rounds:sit_out //coordinator/core/spec:validate_spec //coordinator/core/verdict:verdict_rule //coordinator/core:run_machine //proto:coordinator_records_proto :index_oracle",
         "run_simulation_fixture": ":run_simulation",
     },

@@ -379,13 +379,17 @@ void SetDueBySittingOut(const RunState& state, Observations& observed) {
   if (had_refused || observed.has_refused) observed.SetAllDue();
 }
 
-void TakeOutcomes(
-    const RunState& state,
+// A round of `fragment` has ended with `outcomes`.
+void TakeEnd(
+    const RunState& state, int32_t fragment,
     const google::protobuf::RepeatedPtrField<v1::ContributionOutcome>& outcomes,
     Observations& observed) {
   for (const v1::ContributionOutcome& outcome : outcomes) {
+    if (outcome.key().fragment() == fragment) continue;  // As below.
     TakeOutcome(state, outcome, observed);
   }
+  ChangeFragment(state, fragment, observed);
+  SetDueBySittingOut(state, observed);
 }
 
 }  // namespace
@@ -436,6 +440,9 @@ void JudgeAgain(const RunState& state, const ContributionPlace& place,
         state, observed.shards, all.holders, known->second);
     if (seen.has_value()) {
       all.seen.insert_or_assign({slot, seq}, *std::move(seen));
+      if (state.ended()) return;
+      all.unsettled.emplace_back(slot, seq);
+      all.unmeasured.emplace_back(slot, seq);
       return;
     }
   }
@@ -543,20 +550,19 @@ void TakeRecord(const RunState& state, const storage::v1::Record& record,
       return observed.SetDue(record.round_judged().fragment());
     case Record::kRoundCommitted: {
       const v1::Commit& commit = record.round_committed().commit();
-      TakeOutcomes(state, commit.outcomes(), observed);
-      ChangeFragment(state, commit.fragment(), observed);
-      SetDueBySittingOut(state, observed);
+      TakeEnd(state, commit.fragment(), commit.outcomes(), observed);
       // Where fragments end together, each one's end depends on all.
       if (HasTokenBudget(state.spec().schedule())) observed.SetAllDue();
       // The slowest shard has one commit more to persist.
       return SetSealedDue(state, observed);
     }
     case Record::kRoundAborted:
-      TakeOutcomes(state, record.round_aborted().outcomes(), observed);
-      ChangeFragment(state, record.round_aborted().fragment(), observed);
-      return SetDueBySittingOut(state, observed);
+      return TakeEnd(state, record.round_aborted().fragment(),
+                     record.round_aborted().outcomes(), observed);
     case Record::kOutcomesSet:
-      TakeOutcomes(state, record.outcomes_set().outcomes(), observed);
+      for (const auto& outcome : record.outcomes_set().outcomes()) {
+        TakeOutcome(state, outcome, observed);
+      }
       return SetDueBySittingOut(state, observed);
     case Record::kPinSet:
     case Record::kPinReleased:

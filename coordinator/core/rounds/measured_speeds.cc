@@ -147,15 +147,13 @@ ReceivedNote NoteReceived(const RunState& state, int32_t number, absl::Time now,
     note.has_measured |= Measure(one, one.step_count, now, member);
     note.must_repeat |= one.plan_time > member.speed_plan_time;
   }
-  const auto awaited = [](const auto& entry) { return entry.second.seq == 0; };
-  if (std::none_of(asked.slots.begin(), asked.slots.end(), awaited)) {
-    return note;
-  }
-  auto slot = asked.slots.begin();  // Both are in the order of slots.
-  for (const auto& [place, seen] : observed.index.Seen(number)) {
-    while (slot != asked.slots.end() && slot->first < place.first) ++slot;
-    if (slot == asked.slots.end()) break;
-    if (!seen.received || slot->first != place.first || slot->second.seq != 0 ||
+  FragmentContributions& all = observed.index.fragments[number];
+  for (const SlotSeq& place : TakePlaces(all.unmeasured)) {
+    const auto found = all.seen.find(place);
+    const auto slot = asked.slots.find(place.first);
+    if (found == all.seen.end() || slot == asked.slots.end()) continue;
+    const SeenContribution& seen = found->second;
+    if (!seen.received || slot->second.seq != 0 ||
         (!is_async && seen.info->anchor_version() != asked.version)) {
       continue;
     }

@@ -397,18 +397,16 @@ absl::Time SealTimer(const RunState& state, int32_t fragment,
 }
 
 std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
-                                               const Observations& observed,
+                                               Observations& observed,
                                                int32_t fragment) {
   std::vector<v1::ContributionOutcome> outcomes;
   const int64_t version = state.fragments()[fragment].newest.version();
   const bool is_over = state.ended() || IsAtEnd(state, fragment);
-  for (const auto& [place, seen] : observed.index.Seen(fragment)) {
+  const auto settle = [&](const SeenContribution& seen) {
     if (state.state() == v1::RUN_STATE_CANCELLED) {
       outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));
     } else if (!seen.refusal.empty()) {
-      if (!is_over && seen.anchor_version.value_or(version) >= version) {
-        continue;
-      }
+      if (!is_over && seen.anchor_version.value_or(version) >= version) return;
       outcomes.push_back(MakeRejection(state, seen));
     } else if (seen.info->anchor_version() < version) {
       outcomes.push_back(
@@ -418,6 +416,17 @@ std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
     } else if (is_over) {
       outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));
     }
+  };
+  FragmentContributions& all = observed.index.fragments[fragment];
+  const std::vector<SlotSeq> judged = TakePlaces(all.unsettled);
+  if (is_over) {
+    for (const auto& [place, seen] : all.seen) settle(seen);
+    return outcomes;
+  }
+  // A new version has all others judged again.
+  for (const SlotSeq& place : judged) {
+    const auto seen = all.seen.find(place);
+    if (seen != all.seen.end()) settle(seen->second);
   }
   return outcomes;
 }

@@ -41,9 +41,10 @@ absl::Time SealTimer(const RunState& state, int32_t fragment,
 Decision DecideCommit(const RunState& state, const Observations& observed,
                       int32_t fragment);
 
-// Outcomes of contributions that no round of `fragment` can take any longer.
+// Outcomes of contributions that no round of `fragment` can take any longer. Looks
+// only at those judged since the last call, unless no further round comes.
 std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
-                                               const Observations& observed,
+                                               Observations& observed,
                                                int32_t fragment);
 
 // True if an operator has revoked a member.

@@ -108,7 +108,19 @@ struct FragmentContributions {
   // that is invalid for the run, count as a refusal. So does a norm over all
   // shards above an enrolled island's bound.
   SeenContributions seen;
+  // Those of `seen`, and maybe others, that were judged since SettleOld and
+  // NoteReceived last looked at the fragment. Empty once the run has ended.
+  std::vector<SlotSeq> unsettled;
+  std::vector<SlotSeq> unmeasured;
 };
+
+// Returns the places in order, each once, and leaves none.
+inline std::vector<SlotSeq> TakePlaces(std::vector<SlotSeq>& places) {
+  std::vector<SlotSeq> taken = std::exchange(places, {});
+  std::sort(taken.begin(), taken.end());
+  taken.erase(std::unique(taken.begin(), taken.end()), taken.end());
+  return taken;
+}
 
 struct ContributionIndex {
   std::vector<FragmentContributions> fragments;
@@ -148,6 +160,8 @@ struct ContributionIndex {
     for (FragmentContributions& fragment : fragments) {
       fragment.known.clear();
       fragment.seen.clear();
+      fragment.unsettled.clear();
+      fragment.unmeasured.clear();
     }
     changed.clear();
   }

@@ -11,6 +11,8 @@
 #include "base/status/cut_utf8.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/index_updates.h"
+#include "coordinator/core/rounds/measured_speeds.h"
+#include "coordinator/core/rounds/rounds.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 #include "gtest/gtest.h"
 
@@ -262,6 +264,25 @@ void IndexOracle::Check(const RunMachine& machine,
               Describe(CollectContributions(state, observed.shards, reports,
                                             had_, f)))
         << "fragment " << f;
+  }
+}
+
+void IndexOracle::CheckJudged(const RunMachine& machine, absl::Time now) const {
+  const RunState& state = machine.state();
+  Observations all = machine.observed();
+  for (int32_t f = 0; f < state.fragments().size(); ++f) {
+    FragmentContributions& fragment = all.index.fragments[f];
+    EXPECT_TRUE(fragment.unsettled.empty() && fragment.unmeasured.empty());
+    for (const auto& [place, seen] : fragment.seen) {
+      fragment.unsettled.push_back(place);
+      fragment.unmeasured.push_back(place);
+    }
+    EXPECT_FALSE(NoteReceived(state, f, now, all).has_measured)
+        << "fragment " << f;
+    if (IsAsync(state.spec().schedule())) continue;
+    for (const auto& outcome : SettleOld(state, all, f)) {
+      ADD_FAILURE() << "settled late: " << outcome.ShortDebugString();
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "coordinator/core/run_machine.h"
 #include "coordinator/core/state/contribution_index.h"
 
@@ -30,6 +31,11 @@ class IndexOracle {
   // after each event.
   void Check(const RunMachine& machine,
              const std::vector<v1::ShardReport>& reports);
+
+  // Fails the test if a look at all contributions, and not at the newly judged
+  // ones alone, would settle or measure one. Requires: `machine` has decided
+  // everything at `now`, and the run is under way.
+  void CheckJudged(const RunMachine& machine, absl::Time now) const;
 
  private:
   // By shard: the undecided contributions that it has had.

@@ -132,15 +132,25 @@ v1::RunSpec AsyncSpec(int fragment_count) {
   return spec;
 }
 
-RunSimulation::RunSimulation(const v1::RunSpec& spec)
-    : machine_(std::make_unique<RunMachine>(*this)),
+RunSimulation::RunSimulation(const v1::RunSpec& spec,
+                             int64_t contributions_a_step)
+    : contributions_a_step_(contributions_a_step),
+      machine_(MakeMachine()),
       shards_(spec.server_count()) {
   CHECK(ValidateSpec(spec).empty()) << ValidateSpec(spec)[0].field;
   machine_->Step(event::Create{"run", spec}, now_).IgnoreError();
   Collect();
 }
 
+std::unique_ptr<RunMachine> RunSimulation::MakeMachine() const {
+  return std::make_unique<RunMachine>(*this, nullptr, contributions_a_step_);
+}
+
 bool RunSimulation::Collect() {
+  for (int i = 0; machine_->NextTimer() <= now_ && i < 1000; ++i) {
+    machine_->Step(event::Tick{}, now_).IgnoreError();
+    tick_time_ = now_;
+  }
   std::vector<storage::v1::Record> records = machine_->TakeRecords();
   if (loses_next_batch_ && !records.empty()) {
     loses_next_batch_ = false;
@@ -203,6 +213,7 @@ void RunSimulation::CheckDecisions() {
   }
   EXPECT_EQ(machine_->waits_for(), waits_for);
   EXPECT_EQ(machine_->NextTimer(), next);
+  if (state().started() && !state().ended()) oracle_.CheckJudged(*machine_, now_);
 }
 
 void RunSimulation::StartServers() {
@@ -741,7 +752,7 @@ void RunSimulation::Restart(int64_t snapshot_revision) {
 }
 
 void RunSimulation::Replay(int64_t snapshot_revision) {
-  machine_ = std::make_unique<RunMachine>(*this);
+  machine_ = MakeMachine();
   oracle_ = IndexOracle();
   if (snapshot_revision > 0) {
     RunState cut;

@@ -34,7 +34,8 @@ v1::RunSpec AsyncSpec(int fragment_count = 1);
 
 class RunSimulation : public ServerDirectory {
  public:
-  explicit RunSimulation(const v1::RunSpec& spec);
+  explicit RunSimulation(const v1::RunSpec& spec,
+                         int64_t contributions_a_step = kContributionsAStep);
 
   // --- Steps -----------------------------------------------------------------
 
@@ -222,6 +223,7 @@ class RunSimulation : public ServerDirectory {
   void CheckUnchanged() const;
   // As Restart, for the machine alone.
   void Replay(int64_t snapshot_revision);
+  std::unique_ptr<RunMachine> MakeMachine() const;
   void Report(int32_t shard);
   // The machine gets `report`, whole or its changes since the newest answered
   // one. False if it wants a whole one.
@@ -240,6 +242,7 @@ class RunSimulation : public ServerDirectory {
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
   absl::Time tick_time_ = now_;  // Of the newest Tick, or the life's begin.
   std::map<std::string, ServerInfo> servers_;
+  const int64_t contributions_a_step_;
   std::unique_ptr<RunMachine> machine_;
   std::vector<Shard> shards_;
   std::map<std::string, Island> islands_;
