@@ -429,9 +429,19 @@ void ResizeObservations(const RunState& state, Observations& observed) {
   ChangeAll(state, observed);
 }
 
+void NoteJudged(const RunState& state, const ContributionPlace& place,
+                Observations& observed) {
+  if (state.ended()) return;
+  const auto& [fragment, slot, seq] = place;
+  observed.index.fragments[fragment].unsettled.emplace_back(slot, seq);
+  observed.index.fragments[fragment].unmeasured.emplace_back(slot, seq);
+  observed.timers[fragment].standing.Note(slot);
+}
+
 void JudgeAgain(const RunState& state, const ContributionPlace& place,
                 Observations& observed) {
   const auto& [fragment, slot, seq] = place;
+  NoteJudged(state, place, observed);
   FragmentContributions& all = observed.index.fragments[fragment];
   const auto known = all.known.find({slot, seq});
   observed.SetDue(fragment);
@@ -440,9 +450,6 @@ void JudgeAgain(const RunState& state, const ContributionPlace& place,
         state, observed.shards, all.holders, known->second);
     if (seen.has_value()) {
       all.seen.insert_or_assign({slot, seq}, *std::move(seen));
-      if (state.ended()) return;
-      all.unsettled.emplace_back(slot, seq);
-      all.unmeasured.emplace_back(slot, seq);
       return;
     }
   }
@@ -523,6 +530,7 @@ void ForgetReport(const RunState& state, int32_t number,
         ++known;
         continue;
       }
+      NoteJudged(state, ToPlace(known->second.key), observed);
       fragment.seen.erase(place);
       known = fragment.known.erase(known);
     }

@@ -53,6 +53,11 @@ void ForgetReports(Observations& observed);
 void JudgeAgain(const RunState& state, const ContributionPlace& place,
                 Observations& observed);
 
+// The contribution at `place` was judged, or is seen no longer: decisions that look
+// only at such ones look at it.
+void NoteJudged(const RunState& state, const ContributionPlace& place,
+                Observations& observed);
+
 // The infos of `fragment`'s sealed round have a contribution with this slot and
 // seq; null: they do not, or no round is sealed.
 const storage::v1::SealedInfo* FindSealed(const FragmentState& fragment,

@@ -93,6 +93,7 @@ std::set<int32_t> FindLosses(const RunState& state,
   std::erase_if(known->second.parts,
                 [](const ShardPart& part) { return part.is_empty(); });
   if (known->second.parts.empty()) {
+    NoteJudged(state, place, observed);
     all.seen.erase({slot, seq});
     all.known.erase(known);
     observed.SetDue(f);

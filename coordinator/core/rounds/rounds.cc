@@ -18,44 +18,70 @@ namespace atl::coordinator {
 namespace {
 
 struct RoundProgress {
-  std::vector<const SeenContribution*> received;  // One a slot, by slot.
-  std::vector<int32_t> slots;                     // Slots of `received`.
+  std::vector<SlotSeq> received;  // One a slot, by slot.
+  std::vector<int32_t> slots;     // Slots of `received`.
   std::vector<int32_t> awaited;
-  std::vector<const SeenContribution*> refused;  // One a slot.
+  std::vector<SlotSeq> refused;  // One a slot.
   std::vector<int32_t> gone;
 };
 
+RoundStanding::Slot FindStanding(const v1::OpenRound& open,
+                                 const SeenContributions& all, int32_t slot) {
+  RoundStanding::Slot standing;
+  for (auto seen = all.lower_bound({slot, 0});
+       seen != all.end() && seen->first.first == slot; ++seen) {
+    const auto& [place, contribution] = *seen;
+    if (contribution.anchor_version.value_or(open.version()) !=
+        open.version()) {
+      continue;
+    }
+    if (contribution.received) standing.received_seq = place.second;
+    if (!contribution.refusal.empty()) standing.refused_seq = place.second;
+  }
+  return standing;
+}
+
+void Update(const v1::OpenRound& open, const SeenContributions& seen,
+            RoundStanding& standing) {
+  const auto count = static_cast<size_t>(open.slots_size());
+  if (standing.version != open.version() ||
+      standing.attempt != open.attempt() || standing.slots.size() != count ||
+      standing.changed.size() > count) {
+    standing.version = open.version();
+    standing.attempt = open.attempt();
+    standing.slots.clear();
+    for (const v1::SlotPlan& plan : open.slots()) {
+      standing.slots.push_back(FindStanding(open, seen, plan.slot()));
+    }
+  } else {
+    for (const int32_t slot : standing.changed) {
+      const int at = FindSlotPlan(open, slot);
+      if (at >= 0) standing.slots[at] = FindStanding(open, seen, slot);
+    }
+  }
+  standing.changed.clear();
+}
+
+// `standing`: that of `open`, before or none.
 RoundProgress ComputeProgress(const RunState& state,
                               const Observations& observed,
                               const v1::OpenRound& open,
-                              const SeenContributions& seen_all) {
+                              RoundStanding& standing) {
+  Update(open, observed.index.Seen(open.fragment()), standing);
   RoundProgress progress;
-  auto seen = seen_all.begin();
-  int32_t last = -1;
-  for (const v1::SlotPlan& plan : open.slots()) {
-    const SeenContribution* received = nullptr;
-    const SeenContribution* refused = nullptr;
-    // An OPEN has its slots in order.
-    if (plan.slot() <= last) seen = seen_all.begin();
-    last = plan.slot();
-    while (seen != seen_all.end() && seen->first.first < plan.slot()) ++seen;
-    for (; seen != seen_all.end() && seen->first.first == plan.slot(); ++seen) {
-      const bool is_of_round = seen->second.anchor_version.value_or(
-                                   open.version()) == open.version();
-      if (!is_of_round) continue;
-      if (seen->second.received) received = &seen->second;
-      if (!seen->second.refusal.empty()) refused = &seen->second;
-    }
-    if (received != nullptr) {
-      progress.received.push_back(received);
-      progress.slots.push_back(plan.slot());
-    } else if (refused != nullptr) {
-      progress.refused.push_back(refused);
-    } else if (state.members()[plan.slot()].present() &&
-               !observed.members[plan.slot()].away) {
-      progress.awaited.push_back(plan.slot());
+  for (int i = 0; i < open.slots_size(); ++i) {
+    const int32_t slot = open.slots(i).slot();
+    const auto& [received_seq, refused_seq] = standing.slots[i];
+    if (received_seq > 0) {
+      progress.received.emplace_back(slot, received_seq);
+      progress.slots.push_back(slot);
+    } else if (refused_seq > 0) {
+      progress.refused.emplace_back(slot, refused_seq);
+    } else if (state.members()[slot].present() &&
+               !observed.members[slot].away) {
+      progress.awaited.push_back(slot);
     } else {
-      progress.gone.push_back(plan.slot());
+      progress.gone.push_back(slot);
     }
   }
   return progress;
@@ -75,12 +101,9 @@ int32_t UnreportedShard(const RunState& state, const Observations& observed,
 bool HasOtherIslands(const RunState& state, const Observations& observed,
                      const v1::OpenRound& open, const RoundProgress& progress,
                      absl::Time due) {
-  std::set<int32_t> received;
-  for (const SeenContribution* seen : progress.received) {
-    received.insert(seen->key.slot());
-  }
   std::set<int32_t> others =
-      FindAskable(state, observed, std::move(received),
+      FindAskable(state, observed,
+                  {progress.slots.begin(), progress.slots.end()},
                   std::max(open.min_quorum(), 1), due);
   for (const v1::SlotPlan& plan : open.slots()) others.erase(plan.slot());
   return !others.empty();
@@ -268,12 +291,11 @@ std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
                                             const Observations& observed,
                                             int32_t fragment) {
   const v1::OpenRound& open = state.fragments()[fragment].open;
-  const SeenContributions& seen = observed.index.Seen(fragment);
-  const RoundProgress progress = ComputeProgress(state, observed, open, seen);
+  RoundStanding standing;
+  const RoundProgress progress =
+      ComputeProgress(state, observed, open, standing);
   std::set<int32_t> left_out(progress.gone.begin(), progress.gone.end());
-  for (const SeenContribution* refused : progress.refused) {
-    left_out.insert(refused->key.slot());
-  }
+  for (const auto& [slot, seq] : progress.refused) left_out.insert(slot);
   std::vector<v1::LiveMergeSlot> slots;
   std::vector<int64_t> token_counts;
   std::vector<int64_t> step_counts;
@@ -303,7 +325,8 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
   const v1::OpenRound& open = state.fragments()[fragment].open;
   const std::string name = RoundName(state, fragment);
   const SeenContributions& seen = observed.index.Seen(fragment);
-  const RoundProgress progress = ComputeProgress(state, observed, open, seen);
+  const RoundProgress progress =
+      ComputeProgress(state, observed, open, timers.standing);
   const auto received_count = static_cast<int>(progress.received.size());
   NoteWait(progress, now, timers.wait);
   const QuorumCount quorum = CountQuorum(state, observed, open, progress.slots,
@@ -327,7 +350,11 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
 
   if (has_quorum) {
     const auto seal = [&](absl::string_view why) {
-      return Decision{{MakeSeal(state, fragment, progress.received)},
+      std::vector<const SeenContribution*> received;
+      for (const SlotSeq& place : progress.received) {
+        received.push_back(&seen.at(place));
+      }
+      return Decision{{MakeSeal(state, fragment, received)},
                       absl::StrCat("seals ", name, " with ", received_count,
                                    " contributions: ", why)};
     };
@@ -346,7 +373,7 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
         absl::StrCat(name, ": refused contributions leave ", received_count,
                      " of the ", open.min_quorum(),
                      " that it needs; the first was refused because ",
-                     MakeRejection(state, *progress.refused[0]).reason());
+                     MakeRejection(state, seen.at(progress.refused[0])).reason());
     // An island's fault is an absence; only a strict run needs this island.
     return (elastic ? AbortRound : AbortAndPause)(state, fragment, reason,
                                                   RejectRefused(state, seen));

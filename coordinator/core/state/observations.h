@@ -162,11 +162,31 @@ struct RoundWait {
   absl::Time received_time = absl::InfinitePast();
 };
 
+// What the slots of an open round have sent for it, as DecideSeal last looked.
+struct RoundStanding {
+  struct Slot {
+    int64_t received_seq = 0;  // Of its newest received contribution; 0: none.
+    int64_t refused_seq = 0;
+  };
+
+  int64_t version = -1;
+  int32_t attempt = -1;
+  std::vector<Slot> slots;  // In the order of the plans.
+  // Slots of contributions that were judged or forgotten since. If they are more
+  // than the plans, all slots must be looked at.
+  std::vector<int32_t> changed;
+
+  void Note(int32_t slot) {
+    if (changed.size() <= slots.size()) changed.push_back(slot);
+  }
+};
+
 struct RoundTimers {
   absl::Time deadline_start = absl::InfinitePast();
   // When the quorum counts as reached (rounds/quorum.h).
   absl::Time quorum_time = absl::InfiniteFuture();
   RoundWait wait;
+  RoundStanding standing;
 };
 
 // The last decision on a fragment's contributions and round, and whether it must

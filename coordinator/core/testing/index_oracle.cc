@@ -267,6 +267,32 @@ void IndexOracle::Check(const RunMachine& machine,
   }
 }
 
+namespace {
+
+// Holds `standing` against a look at all contributions.
+void CheckStanding(const v1::OpenRound& open, const SeenContributions& all,
+                   const RoundStanding& standing) {
+  EXPECT_TRUE(standing.changed.empty());
+  ASSERT_EQ(standing.slots.size(), open.slots_size());
+  for (int i = 0; i < open.slots_size(); ++i) {
+    int64_t received_seq = 0;
+    int64_t refused_seq = 0;
+    for (const auto& [place, seen] : all) {
+      if (place.first != open.slots(i).slot() ||
+          (seen.anchor_version.has_value() &&
+           *seen.anchor_version != open.version())) {
+        continue;
+      }
+      if (seen.received) received_seq = place.second;
+      if (!seen.refusal.empty()) refused_seq = place.second;
+    }
+    EXPECT_EQ(standing.slots[i].received_seq, received_seq);
+    EXPECT_EQ(standing.slots[i].refused_seq, refused_seq);
+  }
+}
+
+}  // namespace
+
 void IndexOracle::CheckJudged(const RunMachine& machine, absl::Time now) const {
   const RunState& state = machine.state();
   Observations all = machine.observed();
@@ -280,6 +306,11 @@ void IndexOracle::CheckJudged(const RunMachine& machine, absl::Time now) const {
     EXPECT_FALSE(NoteReceived(state, f, now, all).has_measured)
         << "fragment " << f;
     if (IsAsync(state.spec().schedule())) continue;
+    const FragmentState& at = state.fragments()[f];
+    if (at.phase == RoundPhase::kOpen &&
+        state.state() == v1::RUN_STATE_ACTIVE) {
+      CheckStanding(at.open, fragment.seen, all.timers[f].standing);
+    }
     for (const auto& outcome : SettleOld(state, all, f)) {
       ADD_FAILURE() << "settled late: " << outcome.ShortDebugString();
     }

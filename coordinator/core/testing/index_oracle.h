@@ -33,7 +33,8 @@ class IndexOracle {
              const std::vector<v1::ShardReport>& reports);
 
   // Fails the test if a look at all contributions, and not at the newly judged
-  // ones alone, would settle or measure one. Requires: `machine` has decided
+  // ones alone, would settle or measure one, or find another standing of an open
+  // round. Requires: `machine` has decided
   // everything at `now`, and the run is under way.
   void CheckJudged(const RunMachine& machine, absl::Time now) const;
 
