@@ -115,6 +115,7 @@ class RandomRun {
           << "cut " << cut;
     }
   }
+  int cut_count() const { return run_.cut_count; }
   int changes_count() const { return run_.changes_count(); }
   int refused_changes_count() const { return run_.refused_changes_count(); }
   int lost_count() const { return lost_count_; }
@@ -333,6 +334,7 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
   std::random_device device;
   int lost_count = 0;
   int restored_count = 0;
+  int cut_count = 0;
   int changes_count = 0;
   int refused_changes_count = 0;
   int streaming_count = 0;
@@ -377,6 +379,7 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
     run.Finish();
     lost_count += run.lost_count();
     restored_count += run.restored_count();
+    cut_count += run.cut_count();
     changes_count += run.changes_count();
     refused_changes_count += run.refused_changes_count();
     if (testing::Test::HasFailure()) return;
@@ -385,6 +388,7 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
   }
   EXPECT_GT(lost_count, 10) << "too few losses to prove anything";
   EXPECT_GT(restored_count, 10) << "too few restores to prove anything";
+  EXPECT_GT(cut_count, 100) << "too few to prove anything";
   EXPECT_GT(changes_count, 1000) << "too few to prove anything";
   EXPECT_GT(refused_changes_count, 100) << "too few to prove anything";
   EXPECT_EQ(streaming_count == 0, is_async);

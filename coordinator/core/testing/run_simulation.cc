@@ -148,6 +148,7 @@ std::unique_ptr<RunMachine> RunSimulation::MakeMachine() const {
 
 bool RunSimulation::Collect() {
   for (int i = 0; machine_->NextTimer() <= now_ && i < 1000; ++i) {
+    ++cut_count;
     machine_->Step(event::Tick{}, now_).IgnoreError();
     tick_time_ = now_;
   }

@@ -161,6 +161,7 @@ class RunSimulation : public ServerDirectory {
   // True: after each step all that is kept of reports is held against them, and
   // deciding everything again gives no record (a large run would take long).
   bool checks_index = true;
+  int cut_count = 0;  // Steps that have left decisions to the next.
   // True: shards merge, but apply no commit.
   bool stalled = false;
   // Tells for each report whether the server sends it whole, although it could
