@@ -162,10 +162,10 @@ struct RoundWait {
   absl::Time received_time = absl::InfinitePast();
 };
 
-// What the slots of an open round have sent for it, as DecideSeal last looked.
+// The newest contributions of an open round by slot, as DecideSeal last looked.
 struct RoundStanding {
   struct Slot {
-    int64_t received_seq = 0;  // Of its newest received contribution; 0: none.
+    int64_t received_seq = 0;  // Its newest received contribution; 0: none.
     int64_t refused_seq = 0;
   };
 
