@@ -8,7 +8,8 @@
         options = {"writer": {"linkopts": ["-ldl"]}},
     )
 
-x.h and x.cc are the library x; the option `binary` makes x.cc a program. All
+x.h and x.cc are the library x, or all files are the library of the folder's name
+(`apart`); the option `binary` makes x.cc a program. All
 x_test.cc of the folder are one program, the test `tests`; those that a sanitizer
 must leave out are another. Up to six files of a library or of tests are compiled
 as one source, since what they include takes more time than they do (join.sh).
@@ -50,9 +51,19 @@ def _objects(name, tests, optimized):
         objects.append(":" + source)
     return objects
 
+def _others(files, folder, parts, units):
+    """Returns the files that are neither part of nor named as another unit."""
+    taken = [file for own in parts.values() for file in own]
+    return [
+        f
+        for f in files
+        if f not in taken and f.rpartition(".")[0] not in units.keys() + [folder]
+    ]
+
 def cc_room(
         visibility = None,
         parts = {},
+        apart = None,
         no_tsan = [],
         no_asan = [],
         optimized = [],
@@ -63,6 +74,8 @@ def cc_room(
     Args:
       visibility: of the libraries.
       parts: from a library's name to its files besides NAME.h and NAME.cc.
+      apart: the libraries that stay by themselves. All other files of the folder
+        are one library, which has the folder's name. None: no such library.
       no_tsan: tests that ThreadSanitizer reports falsely (.bazelrc).
       no_asan: the same for AddressSanitizer.
       optimized: tests whose own code computes for long.
@@ -78,6 +91,10 @@ def cc_room(
             fail("cc_room: %s is no target of units.bzl" % name)
     # style-ok(build): units.bzl names them.
     files = native.glob(["*.cc", "*.h"])
+    parts = dict(parts)
+    if apart != None:
+        folder = native.package_name().rpartition("/")[2]
+        parts[folder] = _others(files, folder, parts, units)
     sources = {}
     for name, includes in units.items():
         more = dict(options.get(name, {}))
