@@ -14,8 +14,8 @@
 namespace atl::rpc {
 namespace {
 
-constexpr int kRsaBitsMin = 2048;
-constexpr int kRsaBitsMax = 4096;
+constexpr int kKeyBitsMin = 2048;
+constexpr int kKeyBitsMax = 4096;
 
 struct RequestFree {
   void operator()(X509_REQ* request) const { X509_REQ_free(request); }
@@ -39,7 +39,7 @@ bool IsAllowed(const EVP_PKEY& key) {
   const int bits = EVP_PKEY_get_bits(&key);
   switch (EVP_PKEY_get_base_id(&key)) {
     case EVP_PKEY_RSA:
-      return bits >= kRsaBitsMin && bits <= kRsaBitsMax;
+      return bits >= kKeyBitsMin && bits <= kRsaBitsMax;
     case EVP_PKEY_ED25519:
       return true;
     case EVP_PKEY_EC: {
