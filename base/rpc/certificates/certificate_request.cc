@@ -39,7 +39,7 @@ bool IsAllowed(const EVP_PKEY& key) {
   const int bits = EVP_PKEY_get_bits(&key);
   switch (EVP_PKEY_get_base_id(&key)) {
     case EVP_PKEY_RSA:
-      return bits >= kKeyBitsMin && bits <= kRsaBitsMax;
+      return bits >= kKeyBitsMin && bits <= kKeyBitsMax;
     case EVP_PKEY_ED25519:
       return true;
     case EVP_PKEY_EC: {
