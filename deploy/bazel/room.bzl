@@ -11,7 +11,7 @@
 x.h and x.cc are the library x, or, with `apart`, a part of the folder's library;
 the option `binary` makes x.cc a program. All x_test.cc of the folder are one
 program, the test `tests`; those that a sanitizer must leave out are another. Up
-to six files of a library or of tests are compiled as one source, since what they
+to ten files of a library or of tests are compiled as one source, since what they
 include takes more time than they do (join.sh). Each file depends on what it
 includes: units.bzl says it, and deploy/bazel/make_units.py writes units.bzl. A
 target that needs more than this stands in the BUILD file by itself, as a rule of
@@ -21,7 +21,7 @@ cc.bzl.
 load("//deploy/bazel:cc.bzl", "cc_binary", "cc_library", "cc_test", "cc_test_object")
 load("//deploy/bazel:units.bzl", "UNITS")
 
-_JOINED_MAX = 6
+_JOINED_MAX = 10
 
 def _join(name, files, option = ""):
     """Returns {source: its files}: `files`, a few in one source."""
