@@ -26,45 +26,47 @@ constexpr size_t kKeptCount = 2;
 constexpr int64_t kEpochMax = 1 << 22;
 constexpr int64_t kNumberMax = INT64_MAX / 2;
 
-absl::Status Wrong(absl::string_view what) {
+absl::Status WrongCluster(absl::string_view what) {
   return absl::DataLossError(
       absl::StrCat("not a cluster object that this program can use: ", what));
 }
 
 absl::Status CheckStarts(const ClusterObject& object) {
-  if (object.starts().empty()) return Wrong("it has no start");
+  if (object.starts().empty()) return WrongCluster("it has no start");
   int64_t before = 0;
   for (const CoordinatorStarted& start : object.starts()) {
-    if (!start.log_secret().empty()) return Wrong("it has a secret");
+    if (!start.log_secret().empty()) return WrongCluster("it has a secret");
     if (start.start_id().empty() ||
         start.cluster_id() != object.cluster_id() ||
         start.log_index() <= before ||
         start.coordinator_epoch() > object.coordinator_epoch()) {
-      return Wrong("its starts are malformed");
+      return WrongCluster("its starts are malformed");
     }
     before = start.log_index();
   }
-  if (before > object.log_index()) return Wrong("its starts are malformed");
+  if (before > object.log_index()) {
+    return WrongCluster("its starts are malformed");
+  }
   return absl::OkStatus();
 }
 
 absl::Status CheckCluster(const ClusterObject& object) {
   if (object.format() != kClusterFormat) {
-    return Wrong(absl::StrCat("its format is ", object.format(), ", not ",
-                              kClusterFormat));
+    return WrongCluster(absl::StrCat("its format is ", object.format(),
+                                     ", not ", kClusterFormat));
   }
   if (!IsRandomId(object.cluster_id())) {
-    return Wrong("its cluster_id is malformed");
+    return WrongCluster("its cluster_id is malformed");
   }
   if (object.coordinator_epoch() < 1 ||
       object.coordinator_epoch() > kEpochMax || object.log_index() < 1 ||
       object.log_index() > kNumberMax) {
-    return Wrong("its coordinator_epoch or log_index is out of range");
+    return WrongCluster("its coordinator_epoch or log_index is out of range");
   }
   RETURN_IF_ERROR(CheckStarts(object));
   for (const auto& server : object.servers()) {
     if (!ValidateId("", server.server_id()).ok()) {
-      return Wrong("a server_id is malformed");
+      return WrongCluster("a server_id is malformed");
     }
   }
   std::set<std::string> deleted;
@@ -72,23 +74,24 @@ absl::Status CheckCluster(const ClusterObject& object) {
   for (const auto& run : object.runs()) {
     // One of an earlier program has no run_uid.
     if (!ValidateId("", run.run_id()).ok()) {
-      return Wrong("the id of a run is malformed");
+      return WrongCluster("the id of a run is malformed");
     }
     // Servers would delete its files.
     if (!run.run_uid().empty() && deleted.count(run.run_uid()) > 0) {
-      return Wrong(absl::StrCat("run ", run.run_id(), " is deleted in it too"));
+      return WrongCluster(
+          absl::StrCat("run ", run.run_id(), " is deleted in it too"));
     }
     for (const int64_t number :
          {run.placed().placement_epoch(), run.run_epoch(),
           run.restore_commit_seq()}) {
       if (number >= 0 && number <= kNumberMax) continue;
-      return Wrong(absl::StrCat("a number of run ", run.run_id(),
-                                " is out of range"));
+      return WrongCluster(
+          absl::StrCat("a number of run ", run.run_id(), " is out of range"));
     }
     for (const std::string& server_id : run.placed().server_ids()) {
       if (!ValidateId("", server_id).ok()) {
-        return Wrong(absl::StrCat("an owner of run ", run.run_id(),
-                                  " is malformed"));
+        return WrongCluster(
+            absl::StrCat("an owner of run ", run.run_id(), " is malformed"));
       }
     }
   }
@@ -105,10 +108,10 @@ absl::StatusOr<ClusterObject> Read(ObjectStore& store,
   const auto parsed =
       google::protobuf::util::JsonStringToMessage(json, &object);
   absl::Status status =
-      parsed.ok() ? CheckCluster(object) : Wrong(parsed.ToString());
+      parsed.ok() ? CheckCluster(object) : WrongCluster(parsed.ToString());
   if (status.ok() && (object.cluster_id() != place.cluster_id ||
                       object.log_index() != place.log_index)) {
-    status = Wrong("it belongs to another cluster or place in the log");
+    status = WrongCluster("it belongs to another cluster or place in the log");
   }
   if (!status.ok()) return Annotate(status, store.GetUrl(name));
   return object;

@@ -19,7 +19,7 @@ namespace {
 using storage::v1::RunOwner;
 
 constexpr int64_t kOwnerBytesMax = 64 << 10;
-constexpr size_t kKeptCount = 2;
+constexpr size_t kKeptOwners = 2;
 
 // Empty: `owner` is well-formed.
 std::string WhyWrong(const RunOwner& owner) {
@@ -41,7 +41,8 @@ std::string WhyWrong(const RunOwner& owner) {
   return "";
 }
 
-absl::StatusOr<RunOwner> Read(ObjectStore& store, const OwnerPlace& place) {
+absl::StatusOr<RunOwner> ReadPlace(ObjectStore& store,
+                                   const OwnerPlace& place) {
   const std::string name = OwnerName(place);
   absl::StatusOr<std::string> json = GetObject(store, name, kOwnerBytesMax);
   if (absl::IsResourceExhausted(json.status())) {
@@ -62,7 +63,7 @@ absl::StatusOr<RunOwner> Read(ObjectStore& store, const OwnerPlace& place) {
 }
 
 // Sorted.
-absl::StatusOr<std::vector<OwnerPlace>> ListPlaces(ObjectStore& store,
+absl::StatusOr<std::vector<OwnerPlace>> ListOwners(ObjectStore& store,
                                                    absl::string_view run_uid) {
   const absl::StatusOr<std::vector<ObjectInfo>> objects =
       store.List(OwnersPrefix(run_uid), kObjectCountMax);
@@ -84,7 +85,7 @@ absl::StatusOr<int64_t> FindSince(ObjectStore& store, const OwnerPlace* before,
                                   const RunOwner& own) {
   // Checkpoints of a mirror without owners are the run's own.
   if (before == nullptr) return 1;
-  const absl::StatusOr<RunOwner> found = Read(store, *before);
+  const absl::StatusOr<RunOwner> found = ReadPlace(store, *before);
   if (found.ok() && found->cluster_id() == own.cluster_id()) {
     return found->since_run_epoch();
   }
@@ -101,9 +102,9 @@ absl::StatusOr<int64_t> FindSince(ObjectStore& store, const OwnerPlace* before,
 absl::StatusOr<std::optional<RunOwner>> ReadOwner(ObjectStore& store,
                                                   absl::string_view run_uid) {
   ASSIGN_OR_RETURN(const std::vector<OwnerPlace> places,
-                   ListPlaces(store, run_uid));
+                   ListOwners(store, run_uid));
   if (places.empty()) return std::nullopt;
-  return Read(store, places.back());
+  return ReadPlace(store, places.back());
 }
 
 absl::StatusOr<RunOwner> TakeOwnership(ObjectStore& store,
@@ -113,10 +114,10 @@ absl::StatusOr<RunOwner> TakeOwnership(ObjectStore& store,
         absl::StrCat("the owner of run ", own.run_id(), ": ", wrong));
   }
   ASSIGN_OR_RETURN(std::vector<OwnerPlace> places,
-                   ListPlaces(store, own.run_uid()));
+                   ListOwners(store, own.run_uid()));
   const OwnerPlace place = {own.run_uid(), own.run_epoch()};
   if (!places.empty() && places.back() >= place) {
-    return Read(store, places.back());
+    return ReadPlace(store, places.back());
   }
   RunOwner taken = own;
   ASSIGN_OR_RETURN(
@@ -126,10 +127,10 @@ absl::StatusOr<RunOwner> TakeOwnership(ObjectStore& store,
   const absl::Status status =
       PutObject(store, OwnerName(place), ToJson(taken), WriteMode::kCreate);
   // Another one was faster.
-  if (absl::IsAlreadyExists(status)) return Read(store, place);
+  if (absl::IsAlreadyExists(status)) return ReadPlace(store, place);
   RETURN_IF_ERROR(status);
   places.push_back(place);
-  for (size_t i = 0; i + kKeptCount < places.size(); ++i) {
+  for (size_t i = 0; i + kKeptOwners < places.size(); ++i) {
     RETURN_IF_ERROR(store.Remove(OwnerName(places[i])));
   }
   return taken;

@@ -16,7 +16,7 @@ namespace atl::rpc {
 namespace {
 
 // X.509's limit of a common name; a stranger's certificate may exceed it.
-constexpr size_t kNameBytesMax = 64;
+constexpr size_t kShownBytesMax = 64;
 
 absl::Status CheckChain(const std::vector<Certificate>& chain,
                         const std::string& chain_pem, const std::string& ca_pem,
@@ -66,7 +66,7 @@ absl::Status CheckServerCertificate(const std::string& chain_pem,
   }
   const std::string name = CommonNameOf(*chain[0]);
   // A stranger may have chosen it: it must not write lines of its own.
-  const std::string text = absl::CHexEscape(name.substr(0, kNameBytesMax));
+  const std::string text = absl::CHexEscape(name.substr(0, kShownBytesMax));
   const std::string shown = absl::StrCat(" (", text, ") is refused: ");
   if (const absl::Status status =
           CheckChain(chain, chain_pem, ca_pem, ca_name, now);

@@ -62,7 +62,7 @@ std::string RecipesLine(const worker::IslandProgress& at) {
 }
 
 // Units: bytes per second, and seconds. null: not measured.
-Json ToData(const worker::IslandMeasurements& measured) {
+Json MeasuredToData(const worker::IslandMeasurements& measured) {
   const auto rate = [](const worker::Measured& m) {
     return m.seconds > 0 ? Json(static_cast<double>(m.bytes) / m.seconds)
                          : Json(nullptr);
@@ -193,7 +193,7 @@ Json ToData(const worker::IslandProgress& at, const std::string& run_id,
   AddTally(at.contributions, data);
   data["predicted_utilization"] =
       at.forecast.has_value() ? Json(at.forecast->utilization) : Json(nullptr);
-  data["measured"] = ToData(at.measured);
+  data["measured"] = MeasuredToData(at.measured);
   data["recipes"] = Json::array();
   for (const worker::planner::Candidate& recipe : at.recipes) {
     data["recipes"].push_back({{"preset", std::string(recipe.preset->name)},

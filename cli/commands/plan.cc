@@ -166,8 +166,8 @@ double ToSeconds(const Row& row, const Subject& subject) {
          row.forecast.round_seconds;
 }
 
-Json ToData(const Row& row, const Subject& subject,
-            const planner::Choice& take) {
+Json RowToData(const Row& row, const Subject& subject,
+               const planner::Choice& take) {
   const planner::Forecast& forecast = row.forecast;
   Json data;
   data["preset"] = row.name;
@@ -360,7 +360,7 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
       planner::Choose(candidates, options.target, options.local_data);
   Json items = Json::array();
   for (const Row& row : rows) {
-    items.push_back(ToData(row, subject, take));
+    items.push_back(RowToData(row, subject, take));
   }
   if (context.output().format() == OutputFormat::kJsonl) {
     context.output().PrintList("presets", items, "");

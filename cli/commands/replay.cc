@@ -101,7 +101,7 @@ absl::StatusOr<std::vector<v1::Round>> ListDecisions(
   return rounds;
 }
 
-Json ToJson(const server::ReplayedCommit& commit) {
+Json CommitToJson(const server::ReplayedCommit& commit) {
   Json json;
   json["commit_seq"] = absl::StrCat(commit.commit_seq);
   json["fragment"] = commit.fragment;
@@ -169,7 +169,7 @@ absl::Status Show(Context& context, const ReplayFlags& flags,
                "AGREES"});
   for (const server::ReplayedCommit& commit : result.commits) {
     agree_count += commit.agrees();
-    commits.push_back(ToJson(commit));
+    commits.push_back(CommitToJson(commit));
     table.AddRow({absl::StrCat(commit.commit_seq),
                   absl::StrCat(commit.fragment), absl::StrCat(commit.version),
                   absl::StrCat(commit.contribution_count),

@@ -14,7 +14,7 @@
 namespace atl::cli {
 namespace {
 
-constexpr char kFile[] = "transfer.json";
+constexpr char kTransferFile[] = "transfer.json";
 
 class CountingStore : public ObjectStore {
  public:
@@ -55,7 +55,7 @@ absl::StatusOr<TransferAccount> TransferAccount::Open(
     const std::string& directory, absl::TimeZone zone) {
   TransferAccount account(directory, zone);
   if (directory.empty()) return account;
-  const absl::StatusOr<std::string> text = ReadFileIn(directory, kFile);
+  const absl::StatusOr<std::string> text = ReadFileIn(directory, kTransferFile);
   if (absl::IsNotFound(text.status())) return account;
   RETURN_IF_ERROR(text.status());
   const nlohmann::json json = nlohmann::json::parse(*text, nullptr, false);
@@ -65,7 +65,7 @@ absl::StatusOr<TransferAccount> TransferAccount::Open(
   if (!fits || json["bytes"].get<int64_t>() < 0 ||
       !absl::ParseCivilTime(json["day"].get<std::string>(), &account.day_)) {
     return absl::DataLossError(
-        absl::StrCat(FileIn(directory, kFile),
+        absl::StrCat(FileIn(directory, kTransferFile),
                      ", which counts the day's transfers, is damaged: remove "
                      "it to count from 0"));
   }
@@ -91,7 +91,7 @@ absl::Status TransferAccount::Save() {
   const nlohmann::json json = {{"day", absl::FormatCivilTime(day_)},
                                {"bytes", byte_count_}};
   RETURN_IF_ERROR(MakePrivateDirectory(directory_));
-  RETURN_IF_ERROR(WriteFileIn(directory_, kFile, json.dump() + "\n"));
+  RETURN_IF_ERROR(WriteFileIn(directory_, kTransferFile, json.dump() + "\n"));
   changed_ = false;
   return absl::OkStatus();
 }

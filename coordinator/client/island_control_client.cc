@@ -18,7 +18,7 @@ namespace {
 constexpr absl::Duration kTimeout = absl::Seconds(10);
 constexpr absl::Duration kHeartbeatTimeout = absl::Seconds(5);
 
-using Service = v1::IslandService;
+using Islands = v1::IslandService::Stub;
 using IslandPlanWatch = PlanWatch<v1::WatchPlanResponse, v1::IslandPlan>;
 
 // The member that the last Join made.
@@ -46,7 +46,7 @@ class GrpcIslandControlClient : public IslandControlClient {
     v1::JoinRequest sent = request;
     log_seen_.AddTo(sent);
     ASSIGN_OR_RETURN(v1::JoinResponse response,
-                     rpc::Call(*Stub(), &Service::Stub::Join, sent, call));
+                     rpc::Call(*Stub(), &Islands::Join, sent, call));
     log_seen_.Note(response.plan().log());
     auto member = std::make_shared<Membership>();
     member->run_id = request.run_id();
@@ -64,7 +64,7 @@ class GrpcIslandControlClient : public IslandControlClient {
     ASSIGN_OR_RETURN(const auto member, Member());
     auto request = For<v1::ReportReadyRequest>(*member);
     request.set_commit_seq(commit_seq);
-    return rpc::Call(*Stub(), &Service::Stub::ReportReady, request,
+    return rpc::Call(*Stub(), &Islands::ReportReady, request,
                      Options(kTimeout, member->session))
         .status();
   }
@@ -73,7 +73,7 @@ class GrpcIslandControlClient : public IslandControlClient {
       v1::HeartbeatRequest request) override {
     ASSIGN_OR_RETURN(const auto member, Member());
     Fill(*member, request);
-    return rpc::Call(*Stub(), &Service::Stub::Heartbeat, request,
+    return rpc::Call(*Stub(), &Islands::Heartbeat, request,
                      Options(kHeartbeatTimeout, member->session));
   }
 
@@ -91,7 +91,7 @@ class GrpcIslandControlClient : public IslandControlClient {
   absl::Status ReportProgress(v1::ReportProgressRequest progress) override {
     ASSIGN_OR_RETURN(const auto member, Member());
     Fill(*member, progress);
-    return rpc::Call(*Stub(), &Service::Stub::ReportProgress, progress,
+    return rpc::Call(*Stub(), &Islands::ReportProgress, progress,
                      Options(kTimeout, member->session))
         .status();
   }
@@ -103,7 +103,7 @@ class GrpcIslandControlClient : public IslandControlClient {
       if (member_ == member) member_.reset();
     }
     leave.MergeFrom(For<v1::LeaveRequest>(*member));
-    return rpc::Call(*Stub(), &Service::Stub::Leave, leave,
+    return rpc::Call(*Stub(), &Islands::Leave, leave,
                      Options(kTimeout, member->session))
         .status();
   }
@@ -127,8 +127,8 @@ class GrpcIslandControlClient : public IslandControlClient {
     return request;
   }
 
-  std::unique_ptr<Service::Stub> Stub() {
-    return Service::NewStub(dialer_->channel());
+  std::unique_ptr<Islands> Stub() {
+    return v1::IslandService::NewStub(dialer_->channel());
   }
 
   // The dialer and log_seen_ outlive every watch: all belong to this object.

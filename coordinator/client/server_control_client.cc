@@ -17,7 +17,7 @@
 namespace atl::coordinator {
 namespace {
 
-using Service = v1::ServerService;
+using Servers = v1::ServerService::Stub;
 using ServerPlanWatch = PlanWatch<v1::WatchServerPlanResponse, v1::ServerPlan>;
 
 // Reads whole plans from a stream that may send them in parts, and without what
@@ -81,9 +81,9 @@ class GrpcServerControlClient : public ServerControlClient {
 
   absl::StatusOr<v1::RegisterServerResponse> RegisterServer(
       const v1::RegisterServerRequest& request) override {
-    ASSIGN_OR_RETURN(v1::RegisterServerResponse response,
-                     rpc::Call(*Stub(), &Service::Stub::RegisterServer, request,
-                               call_options_));
+    ASSIGN_OR_RETURN(
+        v1::RegisterServerResponse response,
+        rpc::Call(*Stub(), &Servers::RegisterServer, request, call_options_));
     NoteLog(response.has_log() ? response.log() : request.log_seen());
     auto registration = std::make_shared<Registration>();
     registration->server_id = request.server_id();
@@ -113,7 +113,7 @@ class GrpcServerControlClient : public ServerControlClient {
     v1::ReportShardsResponse response;
     for (const v1::ReportShardsRequest& part : CutReport(std::move(report))) {
       const auto asked = response.whole_report_run_ids();
-      ASSIGN_OR_RETURN(response, rpc::Call(*Stub(), &Service::Stub::ReportShards,
+      ASSIGN_OR_RETURN(response, rpc::Call(*Stub(), &Servers::ReportShards,
                                            part, call_options_));
       response.mutable_whole_report_run_ids()->MergeFrom(asked);
     }
@@ -121,8 +121,8 @@ class GrpcServerControlClient : public ServerControlClient {
   }
 
  private:
-  std::unique_ptr<Service::Stub> Stub() {
-    return Service::NewStub(dialer_->channel());
+  std::unique_ptr<Servers> Stub() {
+    return v1::ServerService::NewStub(dialer_->channel());
   }
 
   // The dialer outlives every watch: both belong to this object.

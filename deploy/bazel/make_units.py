@@ -101,9 +101,12 @@ def units_of(folder):
   """{name: files}: the files that no rule of the BUILD file names."""
   taken = set()
   parts = {}
+  apart = None
   for kind, arguments in folder.rules:
     if kind == 'cc_room':
       parts = arguments.get('parts', {})
+      apart = arguments.get('apart')
+      options = arguments.get('options', {})
     if kind in ('cc_library', 'cc_test', 'cc_binary', 'cuda_library'):
       taken.update(folder.files(arguments, [('srcs', '.cc'), ('hdrs', '.h')]))
   units = collections.defaultdict(list, {
@@ -114,7 +117,9 @@ def units_of(folder):
     # run_fuzzers.sh builds the fuzzers.
     if (ending in ('.cc', '.h') and name not in taken and
         not stem.endswith('_fuzzer')):
-      units[stem].append(name)
+      alone = (apart is None or stem in apart or stem in parts or
+               stem.endswith('_test') or 'binary' in options.get(stem, {}))
+      units[stem if alone else os.path.basename(folder.path)].append(name)
   return units
 
 

@@ -8,26 +8,29 @@
         options = {"writer": {"linkopts": ["-ldl"]}},
     )
 
-x.h and x.cc are the library x; the option `binary` makes x.cc a program. All
-x_test.cc of the folder are one program, the test `tests`; those that a sanitizer
-must leave out are another. Up to six files of a library or of tests are compiled
-as one source, since what they include takes more time than they do (join.sh).
-Each file depends on what it includes: units.bzl says it, and deploy/bazel/make_units.py
-writes units.bzl. A target that needs more than this stands in the BUILD file by
-itself, as a rule of cc.bzl.
+x.h and x.cc are the library x, or, with `apart`, a part of the folder's library;
+the option `binary` makes x.cc a program. All x_test.cc of the folder are one
+program, the test `tests`; those that a sanitizer must leave out are another. Up
+to ten files of a library or of tests are compiled as one source, since what they
+include takes more time than they do (join.sh). Each file depends on what it
+includes: units.bzl says it, and deploy/bazel/make_units.py writes units.bzl. A
+target that needs more than this stands in the BUILD file by itself, as a rule of
+cc.bzl.
 """
 
 load("//deploy/bazel:cc.bzl", "cc_binary", "cc_library", "cc_test", "cc_test_object")
 load("//deploy/bazel:units.bzl", "UNITS")
 
-_JOINED_MAX = 6
+_JOINED_MAX = 10
 
 def _join(name, files, option = ""):
     """Returns {source: its files}: `files`, a few in one source."""
     sources = {}
-    for first in range(0, len(files), _JOINED_MAX):
-        source = "%s_%d" % (name, first // _JOINED_MAX)
-        sources[source] = files[first:first + _JOINED_MAX]
+    count = (len(files) + _JOINED_MAX - 1) // _JOINED_MAX
+    for i in range(count):
+        source = "%s_%d" % (name, i)
+        end = len(files) * (i + 1) // count
+        sources[source] = files[len(files) * i // count:end]
         native.genrule(
             name = source + "_cc",
             srcs = sources[source],
@@ -53,6 +56,7 @@ def _objects(name, tests, optimized):
 def cc_room(
         visibility = None,
         parts = {},
+        apart = None,
         no_tsan = [],
         no_asan = [],
         optimized = [],
@@ -63,6 +67,9 @@ def cc_room(
     Args:
       visibility: of the libraries.
       parts: from a library's name to its files besides NAME.h and NAME.cc.
+      apart: the libraries that stay by themselves, besides `parts`. All other
+        files of the folder are one library, which has the folder's name. None:
+        there is no such library.
       no_tsan: tests that ThreadSanitizer reports falsely (.bazelrc).
       no_asan: the same for AddressSanitizer.
       optimized: tests whose own code computes for long.
@@ -76,8 +83,13 @@ def cc_room(
     for name in no_tsan + no_asan + optimized + options.keys():
         if name not in units:
             fail("cc_room: %s is no target of units.bzl" % name)
+    taken = [file for own in parts.values() for file in own]
     # style-ok(build): units.bzl names them.
-    files = native.glob(["*.cc", "*.h"])
+    files = native.glob(["*.cc", "*.h"], exclude = taken + ["*_test.cc", "*_fuzzer.cc"])
+    if apart != None:
+        folder = native.package_name().rpartition("/")[2]
+        others = [f for f in files if f.rpartition(".")[0] not in units]
+        parts = dict(parts, **{folder: others})
     sources = {}
     for name, includes in units.items():
         more = dict(options.get(name, {}))

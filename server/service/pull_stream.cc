@@ -21,21 +21,21 @@ using Code = absl::StatusCode;
 constexpr int64_t kF32BlockBytes =
     codec::kBlockElements * static_cast<int64_t>(sizeof(float));
 
-// Bytes lent to gRPC: a version's or a delta's image, or a buffer of `pool`.
-struct Loan {
-  VersionImage image;
-  std::shared_ptr<BufferPool> pool;
-  BufferPool::Buffer buffer;
-};
-
-void EndLoan(void* argument) {
-  std::unique_ptr<Loan> loan(static_cast<Loan*>(argument));
-  if (loan->pool != nullptr) loan->pool->Give(std::move(loan->buffer));
-}
-
 }  // namespace
 
 struct PullStream::Payload {
+  // Bytes lent to gRPC: a version's or a delta's image, or a buffer of `pool`.
+  struct Loan {
+    VersionImage image;
+    std::shared_ptr<BufferPool> pool;
+    BufferPool::Buffer buffer;
+  };
+
+  static void EndLoan(void* argument) {
+    std::unique_ptr<Loan> loan(static_cast<Loan*>(argument));
+    if (loan->pool != nullptr) loan->pool->Give(std::move(loan->buffer));
+  }
+
   float* Take(const std::shared_ptr<BufferPool>& pool) {
     loan->pool = pool;
     loan->buffer = pool->Take();
@@ -275,9 +275,9 @@ void PullStream::WriteNext() {
   }
   writing_bytes_ = static_cast<int64_t>(payload.bytes.size());
   writing_codec_ = header.codec;
-  out_ = rpc::EncodeChunk(
-      header,
-      rpc::BorrowSlice(payload.bytes, EndLoan, payload.loan.release()));
+  out_ =
+      rpc::EncodeChunk(header, rpc::BorrowSlice(payload.bytes, Payload::EndLoan,
+                                                payload.loan.release()));
   write_begin_ = absl::Now();
   MutexLock lock(&mutex_);
   if (!finished_) StartWrite(&out_);

@@ -14,9 +14,9 @@
 namespace atl::server {
 namespace {
 
-constexpr absl::string_view kMagic = "ATOLLDLT";
+constexpr absl::string_view kDeltaMagic = "ATOLLDLT";
 
-absl::string_view AsBytes(const std::vector<uint32_t>& table) {
+absl::string_view TableBytes(const std::vector<uint32_t>& table) {
   return absl::string_view(reinterpret_cast<const char*>(table.data()),
                            table.size() * sizeof(uint32_t));
 }
@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<DeltaFile>> DeltaFile::Create(
       new DeltaFile(std::move(file), path, layout, blocks, true));
   const absl::Status reserved = delta->file_->Preallocate(
       delta->TableOffset() +
-      static_cast<int64_t>(AsBytes(delta->table_).size()));
+      static_cast<int64_t>(TableBytes(delta->table_).size()));
   if (!reserved.ok()) {
     delta.reset();
     fs.Remove(path).IgnoreError();
@@ -95,7 +95,7 @@ absl::StatusOr<std::unique_ptr<DeltaFile>> DeltaFile::Open(
   std::string page(kHeaderPageBytes, '\0');
   RETURN_IF_ERROR(ReadFully(*delta->file_, path, 0, absl::MakeSpan(page)));
   records::DeltaHeader header;
-  RETURN_IF_ERROR(DecodeHeaderPage(page, kMagic, path, &header));
+  RETURN_IF_ERROR(DecodeHeaderPage(page, kDeltaMagic, path, &header));
   if (header.fragment() != layout.fragment() ||
       header.block_begin() != blocks.begin ||
       header.block_end() != blocks.end ||
@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<DeltaFile>> DeltaFile::Open(
       *delta->file_, path, delta->TableOffset(),
       absl::MakeSpan(reinterpret_cast<char*>(delta->table_.data()),
                      delta->table_.size() * sizeof(uint32_t))));
-  if (codec::Crc32c(AsBytes(delta->table_)) != header.table_crc32c()) {
+  if (codec::Crc32c(TableBytes(delta->table_)) != header.table_crc32c()) {
     return absl::DataLossError(
         absl::StrCat(path, ": the table's checksum does not match"));
   }
@@ -182,9 +182,10 @@ absl::Status DeltaFile::Seal(const DeltaIdentity& identity) {
   header.set_block_end(blocks_.end);
   header.set_codec(static_cast<int32_t>(layout_.codec().id()));
   header.set_payload_bytes(payload_bytes());
-  header.set_table_crc32c(codec::Crc32c(AsBytes(table_)));
-  ASSIGN_OR_RETURN(const std::string page, EncodeHeaderPage(kMagic, header));
-  RETURN_IF_ERROR(file_->WriteAt(TableOffset(), AsBytes(table_)));
+  header.set_table_crc32c(codec::Crc32c(TableBytes(table_)));
+  ASSIGN_OR_RETURN(const std::string page,
+                   EncodeHeaderPage(kDeltaMagic, header));
+  RETURN_IF_ERROR(file_->WriteAt(TableOffset(), TableBytes(table_)));
   RETURN_IF_ERROR(file_->WriteAt(0, page));
   identity_ = identity;
   MutexLock lock(&mutex_);

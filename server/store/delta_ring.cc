@@ -14,7 +14,8 @@ namespace atl::server {
 namespace {
 
 // Fragment and version of "fF-vV.dlt".
-std::optional<std::pair<int64_t, int64_t>> ParseName(const std::string& name) {
+std::optional<std::pair<int64_t, int64_t>> ParseDeltaName(
+    const std::string& name) {
   long long fragment = -1, version = -1;
   char end = 0;
   if (std::sscanf(name.c_str(), "f%lld-v%lld.dl%c", &fragment, &version,
@@ -74,7 +75,7 @@ absl::Status DeltaRing::Recover(absl::Span<const int64_t> versions) {
                    ListShardFiles(fs_, directory_, "deltas"));
   for (const std::string& name : names) {
     const std::string path = absl::StrCat(directory_, "/", name);
-    const auto place = ParseName(name);
+    const auto place = ParseDeltaName(name);
     // Incomplete files, deltas of commits that are not persisted, and deltas
     // that are too old for the ring.
     if (!place || place->first < 0 ||

@@ -33,7 +33,7 @@ bool Read(const Json& json, const char* name, Integer* out) {
   return true;
 }
 
-bool ReadFile(const Json& json, ManifestFile* file) {
+bool ReadEntry(const Json& json, ManifestFile* file) {
   return json.is_object() && Read(json, "fragment", &file->fragment) &&
          Read(json, "version", &file->version) &&
          Read(json, "commit_seq", &file->commit_seq) &&
@@ -118,7 +118,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   }
   for (const Json& entry : *files) {
     ManifestFile file;
-    if (!ReadFile(entry, &file)) return Misfit("a file entry lacks a field");
+    if (!ReadEntry(entry, &file)) return Misfit("a file entry lacks a field");
     manifest.files.push_back(std::move(file));
   }
   return manifest;

@@ -11,7 +11,7 @@ namespace atl::server {
 namespace {
 
 // One for the version that is being made durable, one for the next.
-constexpr size_t kSparesMax = 2;
+constexpr size_t kSpareSumsMax = 2;
 
 }  // namespace
 
@@ -129,7 +129,7 @@ void SumStore::Recycle(int32_t fragment, int64_t version) {
     sum = std::move(it->second);
     sums_.erase(it);
     auto& spares = spares_[fragment];
-    if (spares.size() < kSparesMax) {
+    if (spares.size() < kSpareSumsMax) {
       spares.push_back(std::move(sum));
       return;
     }

@@ -26,7 +26,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int64_t kPieceBytes = 4 << 20;
+constexpr int64_t kHashedBytes = 4 << 20;
 constexpr int64_t kSmallFileBytesMax = 16 << 20;
 
 std::string MakePath(const std::string &directory, absl::string_view name) {
@@ -215,7 +215,7 @@ absl::Status CheckpointWriter::WriteFile(
         return absl::CancelledError("stopped");
       }
       // In pieces, so that hashing finds the bytes in the cache.
-      const absl::string_view piece = bytes.substr(0, kPieceBytes);
+      const absl::string_view piece = bytes.substr(0, kHashedBytes);
       sha.Update(piece);
       RETURN_IF_ERROR(file->WriteAt(size_bytes, piece));
       size_bytes += static_cast<int64_t>(piece.size());

@@ -17,7 +17,7 @@ using OrderedJson = nlohmann::ordered_json;
 // Our own key: Hugging Face's Mixtral has no capacity and ignores it.
 constexpr char kCapacityFactor[] = "expert_capacity_factor";
 
-absl::Status Wrong(absl::string_view what) {
+absl::Status WrongConfig(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("config.json: ", what));
 }
 
@@ -27,11 +27,11 @@ absl::StatusOr<int32_t> GetSize(const Json& json, const char* name,
   const auto found = json.find(name);
   if (found == json.end() || found->is_null()) {
     if (missing > 0) return missing;
-    return Wrong(absl::StrCat(name, " is missing"));
+    return WrongConfig(absl::StrCat(name, " is missing"));
   }
   if (!found->is_number_integer() || found->get<int64_t>() < 1 ||
       found->get<int64_t>() > INT32_MAX) {
-    return Wrong(absl::StrCat(name, " is not a positive number"));
+    return WrongConfig(absl::StrCat(name, " is not a positive number"));
   }
   return static_cast<int32_t>(found->get<int64_t>());
 }
@@ -41,7 +41,7 @@ absl::StatusOr<double> GetReal(const Json& json, const char* name,
   const auto found = json.find(name);
   if (found == json.end() || found->is_null()) return missing;
   if (!found->is_number() || !(found->get<double>() > 0)) {
-    return Wrong(absl::StrCat(name, " is not a positive number"));
+    return WrongConfig(absl::StrCat(name, " is not a positive number"));
   }
   return found->get<double>();
 }
@@ -52,7 +52,8 @@ absl::Status RequireFalse(const Json& json, const char* name) {
       (found->is_boolean() && !found->get<bool>())) {
     return absl::OkStatus();
   }
-  return Wrong(absl::StrCat(name, " is set; this program has no such model"));
+  return WrongConfig(
+      absl::StrCat(name, " is set; this program has no such model"));
 }
 
 // INVALID_ARGUMENT: the field is present and is not `value`.
@@ -61,8 +62,9 @@ absl::Status Require(const Json& json, const char* name, const Json& value) {
   if (found == json.end() || found->is_null() || *found == value) {
     return absl::OkStatus();
   }
-  return Wrong(absl::StrCat(name, " is ", found->dump(), ", not ", value.dump(),
-                            ": this program has no such model"));
+  return WrongConfig(absl::StrCat(name, " is ", found->dump(), ", not ",
+                                  value.dump(),
+                                  ": this program has no such model"));
 }
 
 absl::StatusOr<double> GetNotNegative(const Json& json, const char* name,
@@ -70,7 +72,7 @@ absl::StatusOr<double> GetNotNegative(const Json& json, const char* name,
   const auto found = json.find(name);
   if (found == json.end() || found->is_null()) return missing;
   if (!found->is_number() || !(found->get<double>() >= 0)) {
-    return Wrong(absl::StrCat(name, " is not a number of at least 0"));
+    return WrongConfig(absl::StrCat(name, " is not a number of at least 0"));
   }
   return found->get<double>();
 }
@@ -143,7 +145,7 @@ absl::StatusOr<v1::ModelSpec> ParseLlama(const Json& json, bool is_mixture) {
   const int32_t even = std::max(1, model.hidden_size() / model.head_count());
   ASSIGN_OR_RETURN(const int32_t head_dim, GetSize(json, "head_dim", even));
   if (head_dim != model.hidden_size() / model.head_count()) {
-    return Wrong("head_dim is not hidden_size / num_attention_heads");
+    return WrongConfig("head_dim is not hidden_size / num_attention_heads");
   }
   RETURN_IF_ERROR(ReadRope(json, model));
   ASSIGN_OR_RETURN(const double eps,
@@ -169,7 +171,9 @@ absl::StatusOr<v1::ModelSpec> ParseGpt2(const Json& json) {
   model.set_tie_embeddings(true);
   RETURN_IF_ERROR(ReadSize(json, "vocab_size", &Spec::set_vocab_size, model));
   RETURN_IF_ERROR(ReadSize(json, "n_embd", &Spec::set_hidden_size, model));
-  if (model.hidden_size() > (1 << 24)) return Wrong("n_embd is too large");
+  if (model.hidden_size() > (1 << 24)) {
+    return WrongConfig("n_embd is too large");
+  }
   RETURN_IF_ERROR(ReadSize(json, "n_inner", &Spec::set_intermediate_size, model,
                            4 * model.hidden_size()));
   RETURN_IF_ERROR(ReadSize(json, "n_layer", &Spec::set_layer_count, model));
@@ -269,13 +273,13 @@ std::string GenerationConfigJson(const v1::ModelSpec& model) {
 absl::StatusOr<v1::ModelSpec> ParseModelConfig(absl::string_view text) {
   const Json json = Json::parse(text.begin(), text.end(), nullptr,
                                 /*allow_exceptions=*/false);
-  if (!json.is_object()) return Wrong("it is not a JSON object");
+  if (!json.is_object()) return WrongConfig("it is not a JSON object");
   const auto type = json.find("model_type");
   if (type != json.end() && *type == "gpt2") return ParseGpt2(json);
   if (type != json.end() && (*type == "llama" || *type == "mixtral")) {
     return ParseLlama(json, *type == "mixtral");
   }
-  return Wrong(
+  return WrongConfig(
       absl::StrCat("model_type is ",
                    type != json.end() && type->is_string()
                        ? absl::StrCat("\"", type->get<std::string>(), "\"")

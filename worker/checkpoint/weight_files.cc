@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 constexpr char kWeights[] = "model.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
 constexpr int64_t kIndexBytesMax = 64 << 20;
-constexpr int64_t kPieceBytes = 4 << 20;
+constexpr int64_t kReadBytes = 4 << 20;
 
 float WidenF16(uint16_t bits) {
   const uint32_t sign = uint32_t{bits & 0x8000u} << 16;
@@ -55,7 +55,7 @@ absl::Status WeightFile::ReadBytes(int64_t offset, char* out,
                                    int64_t byte_count) {
   while (byte_count > 0) {
     // In pieces, so that hashing finds the bytes in the cache.
-    const int64_t piece = std::min(byte_count, kPieceBytes);
+    const int64_t piece = std::min(byte_count, kReadBytes);
     ASSIGN_OR_RETURN(const int64_t got,
                      file_->ReadAt(offset, absl::MakeSpan(out, piece)));
     if (got != piece) return DamagedFile(path_, "it ends too early");
@@ -105,9 +105,9 @@ absl::Status WeightFile::ReadNext(float* values) {
         absl::StrCat(path_, ": tensor ", entry.name, " is ", entry.dtype,
                      ": convert it to F32, BF16 or F16"));
   }
-  piece_.resize(kPieceBytes);
-  for (int64_t done = 0; done < byte_count; done += kPieceBytes) {
-    const int64_t piece = std::min(byte_count - done, kPieceBytes);
+  piece_.resize(kReadBytes);
+  for (int64_t done = 0; done < byte_count; done += kReadBytes) {
+    const int64_t piece = std::min(byte_count - done, kReadBytes);
     RETURN_IF_ERROR(ReadBytes(offset + done, piece_.data(), piece));
     if (values != nullptr) {
       Widen({piece_.data(), static_cast<size_t>(piece)}, bf16,

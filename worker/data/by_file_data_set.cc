@@ -16,7 +16,7 @@ namespace atl::worker {
 namespace {
 
 // A file's place in the sequence of all tokens.
-struct Piece {
+struct FilePiece {
   int32_t file_index = 0;
   int64_t first_token = 0;
 };
@@ -117,9 +117,9 @@ class ByFileDataSet : public DataSet {
                      ") are not in a data set of ", token_count_));
   }
 
-  std::vector<Piece>::const_iterator FindPiece(int64_t offset) const {
+  std::vector<FilePiece>::const_iterator FindPiece(int64_t offset) const {
     return std::upper_bound(pieces_.begin(), pieces_.end(), offset,
-                            [](int64_t token, const Piece& p) {
+                            [](int64_t token, const FilePiece& p) {
                               return token < p.first_token;
                             }) -
            1;
@@ -182,7 +182,7 @@ class ByFileDataSet : public DataSet {
   const Manifest manifest_;
   const int64_t token_bytes_;
   const std::unique_ptr<FileSource> source_;
-  std::vector<Piece> pieces_;  // Training files, then held-out ones.
+  std::vector<FilePiece> pieces_;  // Training files, then held-out ones.
   int32_t training_count_ = 0;
   int64_t training_tokens_ = 0;
   int64_t token_count_ = 0;

@@ -14,7 +14,7 @@ namespace atl::worker {
 namespace {
 
 // A path of a peer, fit for a terminal.
-std::string Quote(absl::string_view path) {
+std::string Quoted(absl::string_view path) {
   return absl::StrCat("\"", absl::Utf8SafeCEscape(path), "\"");
 }
 
@@ -22,14 +22,14 @@ std::string Quote(absl::string_view path) {
 
 std::string DataPlace::Describe() const {
   if (path.empty()) return "";
-  return absl::StrCat("opens ", Quote(path), ": ", right);
+  return absl::StrCat("opens ", Quoted(path), ": ", right);
 }
 
 absl::StatusOr<std::string> ResolveLinks(const std::string& path) {
   std::error_code error;
   const std::filesystem::path resolved =
       std::filesystem::canonical(path, error);
-  if (error) return absl::ErrnoToStatus(error.value(), Quote(path));
+  if (error) return absl::ErrnoToStatus(error.value(), Quoted(path));
   return resolved.string();
 }
 
@@ -76,12 +76,12 @@ absl::StatusOr<DataPlace> FindDataPlace(
     for (const std::string& root : rights.roots) {
       if (resolved.ok() && IsBelow(*resolved, root)) {
         return DataPlace{*resolved,
-                         absl::StrCat("`atoll data allow` has ", Quote(root))};
+                         absl::StrCat("`atoll data allow` has ", Quoted(root))};
       }
     }
   }
   return Refuse(absl::StatusCode::kFailedPrecondition, kDataNotAllowed,
-                absl::StrCat("the run names ", Quote(named),
+                absl::StrCat("the run names ", Quoted(named),
                              " on this machine, and no allowed folder holds "
                              "it: give the data with --data PATH, or allow its "
                              "folder once with `atoll data allow DIR`"));

@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 constexpr int32_t kIdMax = 1 << 24;
 constexpr int64_t kGpt2RanksMax = 60000;
 
-absl::Status Wrong(absl::string_view what) {
+absl::Status Misfit(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("tokenizer: ", what));
 }
 
@@ -65,9 +65,9 @@ absl::StatusOr<std::string> AsBytes(
     const size_t length = static_cast<uint8_t>(token[0]) < 0x80 ? 1 : 2;
     const auto found = alphabet.find(token.substr(0, length));
     if (found == alphabet.end()) {
-      return Wrong(absl::StrCat("token \"", token,
-                                "\" is outside the byte alphabet: only "
-                                "byte-level BPE is supported"));
+      return Misfit(absl::StrCat("token \"", token,
+                                 "\" is outside the byte alphabet: only "
+                                 "byte-level BPE is supported"));
     }
     bytes.push_back(found->second);
     token.remove_prefix(length);
@@ -84,31 +84,31 @@ absl::StatusOr<PreTokenizer> ReadPreTokenizer(const Json& json) {
     if (!steps.is_array() || steps.size() != 2 ||
         At(steps[0], "type") != "Split" ||
         At(steps[0], "behavior") != "Isolated" || IsTrue(steps[0], "invert")) {
-      return Wrong(
+      return Misfit(
           "pre_tokenizer is a sequence that is not Split (isolated), "
           "then ByteLevel");
     }
     byte_level = &steps[1];
     const Json& regex = At(At(steps[0], "pattern"), "Regex");
-    if (!regex.is_string()) return Wrong("pre_tokenizer has no Regex");
+    if (!regex.is_string()) return Misfit("pre_tokenizer has no Regex");
     if (At(*byte_level, "use_regex") != false) {
-      return Wrong("pre_tokenizer splits twice (use_regex)");
+      return Misfit("pre_tokenizer splits twice (use_regex)");
     }
     pattern = regex.get_ref<const std::string&>();
   } else if (At(json, "use_regex") == false) {
-    return Wrong("pre_tokenizer does not split (use_regex)");
+    return Misfit("pre_tokenizer does not split (use_regex)");
   }
   if (At(*byte_level, "type") != "ByteLevel") {
-    return Wrong("pre_tokenizer is not ByteLevel");
+    return Misfit("pre_tokenizer is not ByteLevel");
   }
   if (IsTrue(*byte_level, "add_prefix_space")) {
-    return Wrong("pre_tokenizer adds a space (add_prefix_space)");
+    return Misfit("pre_tokenizer adds a space (add_prefix_space)");
   }
   if (pattern == kGpt2Pattern) return PreTokenizer::kGpt2;
   if (pattern == kLlama3Pattern) return PreTokenizer::kLlama3;
-  return Wrong(absl::StrCat("pre_tokenizer splits by ", pattern,
-                            ", which is neither GPT-2's expression nor Llama "
-                            "3's"));
+  return Misfit(absl::StrCat("pre_tokenizer splits by ", pattern,
+                             ", which is neither GPT-2's expression nor Llama "
+                             "3's"));
 }
 
 }  // namespace
@@ -118,12 +118,12 @@ class Tokenizer::Builder {
   absl::Status AddToken(const std::string& bytes, int64_t id) {
     RETURN_IF_ERROR(SetBytes(bytes, id));
     if (!made_.ids_.emplace(bytes, static_cast<int32_t>(id)).second) {
-      return Wrong(absl::StrCat("token ", id, " comes twice"));
+      return Misfit(absl::StrCat("token ", id, " comes twice"));
     }
     return absl::OkStatus();
   }
   absl::Status AddAdded(const std::string& text, int64_t id) {
-    if (text.empty()) return Wrong("an added token is empty");
+    if (text.empty()) return Misfit("an added token is empty");
     // It may be in the vocabulary too.
     const bool known = id >= 0 && id < made_.vocab_size();
     if (!known || made_.bytes_[id].empty()) RETURN_IF_ERROR(SetBytes(text, id));
@@ -143,9 +143,9 @@ class Tokenizer::Builder {
     const auto both = made_.ids_.find(left + right);
     if (a == made_.ids_.end() || b == made_.ids_.end() ||
         both == made_.ids_.end()) {
-      return Wrong(absl::StrCat("merge ", rank,
-                                " is of tokens that are not in "
-                                "the vocabulary"));
+      return Misfit(absl::StrCat("merge ", rank,
+                                 " is of tokens that are not in "
+                                 "the vocabulary"));
     }
     made_.merges_.emplace(PairKey(a->second, b->second),
                           Merge{rank, both->second});
@@ -172,7 +172,7 @@ class Tokenizer::Builder {
     for (int b = 0; b < 256; ++b) {
       const auto found = made_.ids_.find(std::string(1, static_cast<char>(b)));
       if (found == made_.ids_.end()) {
-        return Wrong(absl::StrCat("byte ", b, " has no token"));
+        return Misfit(absl::StrCat("byte ", b, " has no token"));
       }
       made_.byte_ids_[b] = found->second;
     }
@@ -182,12 +182,12 @@ class Tokenizer::Builder {
  private:
   absl::Status SetBytes(const std::string& bytes, int64_t id) {
     if (id < 0 || id > kIdMax) {
-      return Wrong(absl::StrCat("id ", id, " is out of range"));
+      return Misfit(absl::StrCat("id ", id, " is out of range"));
     }
-    if (bytes.empty()) return Wrong(absl::StrCat("token ", id, " is empty"));
+    if (bytes.empty()) return Misfit(absl::StrCat("token ", id, " is empty"));
     if (id >= made_.vocab_size()) made_.bytes_.resize(id + 1);
     if (!made_.bytes_[id].empty()) {
-      return Wrong(absl::StrCat("id ", id, " comes twice"));
+      return Misfit(absl::StrCat("id ", id, " comes twice"));
     }
     made_.bytes_[id] = bytes;
     return absl::OkStatus();
@@ -208,8 +208,8 @@ absl::StatusOr<Tokenizer> Tokenizer::FromTiktoken(absl::string_view text) {
     int64_t rank = 0;
     if (fields.size() != 2 || !absl::Base64Unescape(fields[0], &bytes) ||
         !absl::SimpleAtoi(fields[1], &rank)) {
-      return Wrong(absl::StrCat("line ", number,
-                                " is not base64, a space and a number"));
+      return Misfit(absl::StrCat("line ", number,
+                                 " is not base64, a space and a number"));
     }
     RETURN_IF_ERROR(builder.AddToken(bytes, rank));
     ++count;
@@ -236,7 +236,7 @@ absl::StatusOr<std::pair<std::string, std::string>> ReadMerge(
         absl::StrSplit(entry.get_ref<const std::string&>(), ' ');
     if (parts.size() == 2) return std::make_pair(parts[0], parts[1]);
   }
-  return Wrong(
+  return Misfit(
       absl::StrCat("model.merges has an invalid entry: ", entry.dump()));
 }
 
@@ -244,22 +244,22 @@ absl::Status CheckModel(const Json& json) {
   const Json& model = At(json, "model");
   // Old files omit the type.
   if (!model.is_object() || model.value("type", Json("BPE")) != "BPE") {
-    return Wrong("model is not BPE");
+    return Misfit("model is not BPE");
   }
   if (!At(json, "normalizer").is_null()) {
-    return Wrong("it has a normalizer, which is not supported");
+    return Misfit("it has a normalizer, which is not supported");
   }
   for (const char* name :
        {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
     const Json& value = At(model, name);
     if (!value.is_null() && value != "") {
-      return Wrong(absl::StrCat("model.", name, " is set"));
+      return Misfit(absl::StrCat("model.", name, " is set"));
     }
   }
   if (IsTrue(model, "byte_fallback"))
-    return Wrong("model.byte_fallback is set");
-  if (!At(model, "vocab").is_object()) return Wrong("model.vocab is missing");
-  if (!At(model, "merges").is_array()) return Wrong("model.merges is missing");
+    return Misfit("model.byte_fallback is set");
+  if (!At(model, "vocab").is_object()) return Misfit("model.vocab is missing");
+  if (!At(model, "merges").is_array()) return Misfit("model.merges is missing");
   return absl::OkStatus();
 }
 
@@ -268,7 +268,7 @@ absl::Status CheckModel(const Json& json) {
 absl::StatusOr<Tokenizer> Tokenizer::FromJson(absl::string_view text) {
   const Json json = Json::parse(text.begin(), text.end(), nullptr,
                                 /*allow_exceptions=*/false);
-  if (!json.is_object()) return Wrong("it is not a JSON object");
+  if (!json.is_object()) return Misfit("it is not a JSON object");
   RETURN_IF_ERROR(CheckModel(json));
   ASSIGN_OR_RETURN(const PreTokenizer pre_tokenizer,
                    ReadPreTokenizer(At(json, "pre_tokenizer")));
@@ -285,17 +285,17 @@ absl::StatusOr<Tokenizer> Tokenizer::FromJson(absl::string_view text) {
     const Json& content = At(token, "content");
     const Json& id = At(token, "id");
     if (!content.is_string() || !id.is_number_integer()) {
-      return Wrong("an added token has no content or id");
+      return Misfit("an added token has no content or id");
     }
     if (IsTrue(token, "lstrip") || IsTrue(token, "rstrip") ||
         IsTrue(token, "single_word")) {
-      return Wrong(absl::StrCat("added token ", content.dump(),
-                                " strips or is a single word"));
+      return Misfit(absl::StrCat("added token ", content.dump(),
+                                 " strips or is a single word"));
     }
     added_ids[content.get<std::string>()] = id.get<int64_t>();
   }
   for (const auto& [token, id] : At(model, "vocab").items()) {
-    if (!id.is_number_integer()) return Wrong("an id is not a number");
+    if (!id.is_number_integer()) return Misfit("an id is not a number");
     if (added_ids.contains(token)) continue;
     ASSIGN_OR_RETURN(const std::string bytes, AsBytes(alphabet, token));
     RETURN_IF_ERROR(builder.AddToken(bytes, id.get<int64_t>()));

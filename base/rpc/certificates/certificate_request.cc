@@ -14,15 +14,15 @@
 namespace atl::rpc {
 namespace {
 
-constexpr int kRsaBitsMin = 2048;
-constexpr int kRsaBitsMax = 4096;
+constexpr int kKeyBitsMin = 2048;
+constexpr int kKeyBitsMax = 4096;
 
 struct RequestFree {
   void operator()(X509_REQ* request) const { X509_REQ_free(request); }
 };
 using Request = std::unique_ptr<X509_REQ, RequestFree>;
 
-absl::Status OpensslError(absl::string_view what) {
+absl::Status RequestError(absl::string_view what) {
   ERR_clear_error();
   return absl::InternalError(what);
 }
@@ -39,7 +39,7 @@ bool IsAllowed(const EVP_PKEY& key) {
   const int bits = EVP_PKEY_get_bits(&key);
   switch (EVP_PKEY_get_base_id(&key)) {
     case EVP_PKEY_RSA:
-      return bits >= kRsaBitsMin && bits <= kRsaBitsMax;
+      return bits >= kKeyBitsMin && bits <= kKeyBitsMax;
     case EVP_PKEY_ED25519:
       return true;
     case EVP_PKEY_EC: {
@@ -65,11 +65,11 @@ absl::StatusOr<std::string> MakeRequest(EVP_PKEY& key) {
       X509_REQ_set_version(request.get(), X509_REQ_VERSION_1) != 1 ||
       X509_REQ_set_pubkey(request.get(), &key) != 1 ||
       X509_REQ_sign(request.get(), &key, DigestFor(key)) <= 0) {
-    return OpensslError("OpenSSL cannot sign a certificate request");
+    return RequestError("OpenSSL cannot sign a certificate request");
   }
   unsigned char* bytes = nullptr;
   const int size = i2d_X509_REQ(request.get(), &bytes);
-  if (size <= 0) return OpensslError("OpenSSL cannot write a request");
+  if (size <= 0) return RequestError("OpenSSL cannot write a request");
   std::string der(reinterpret_cast<const char*>(bytes),
                   static_cast<size_t>(size));
   OPENSSL_free(bytes);
@@ -80,7 +80,7 @@ absl::StatusOr<std::string> MakeRequest(EVP_PKEY& key) {
 
 absl::StatusOr<KeyAndRequest> MakeKeyAndRequest() {
   const PrivateKey key(EVP_EC_gen("P-256"));
-  if (key == nullptr) return OpensslError("OpenSSL cannot make a key");
+  if (key == nullptr) return RequestError("OpenSSL cannot make a key");
   KeyAndRequest made;
   made.key_pem = ToPem(*key);
   ASSIGN_OR_RETURN(made.request_der, MakeRequest(*key));

@@ -91,7 +91,7 @@ absl::StatusOr<std::string> ReadAnswer(const std::stop_token& stop) {
 }
 
 // Why a shard has not the epoch yet.
-std::string DescribeWaiting(const v1::ServerState& server) {
+std::string DescribeServerWait(const v1::ServerState& server) {
   const v1::ShardPlacement& place = server.placement();
   std::string text =
       absl::StrCat("shard ", place.shard(), " on server ", place.server_id());
@@ -102,12 +102,13 @@ std::string DescribeWaiting(const v1::ServerState& server) {
 absl::Status FailedShard(const v1::ServerState& server, const v1::Run& run) {
   return WithHint(
       WithExitCode(absl::UnavailableError(absl::StrCat(
-                       DescribeWaiting(server),
+                       DescribeServerWait(server),
                        " has stopped after the restore: ", server.fault())),
                    ExitCode::kUnhealthy),
-      absl::StrCat("`", run.fault().next_command().empty()
-                            ? absl::StrCat("atoll run show ", run.run_id())
-                            : run.fault().next_command(),
+      absl::StrCat("`",
+                   run.fault().next_command().empty()
+                       ? absl::StrCat("atoll run show ", run.run_id())
+                       : run.fault().next_command(),
                    "` helps next."));
 }
 
@@ -180,7 +181,7 @@ absl::StatusOr<v1::GetRunStateResponse> WaitForShards(
         // A report of an earlier epoch does not count.
         if (!server.fault().empty()) return FailedShard(server, state->run());
         if (server.persisted_commit_seq() < run.restored().commit_seq()) {
-          waiting = DescribeWaiting(server);
+          waiting = DescribeServerWait(server);
         }
       }
       if (waiting.empty()) return state;

@@ -24,7 +24,7 @@
 namespace atl::cli {
 namespace {
 
-constexpr absl::Duration kTick = absl::Milliseconds(100);
+constexpr absl::Duration kWatchTick = absl::Milliseconds(100);
 // Time after a run's end for islands to evaluate the last version.
 constexpr absl::Duration kEvaluationTimeout = absl::Seconds(60);
 
@@ -190,7 +190,7 @@ absl::Status AwaitLastEvaluation(const WatchOptions& options,
         absl::Now() > deadline) {
       return absl::OkStatus();
     }
-    absl::SleepFor(kTick);
+    absl::SleepFor(kWatchTick);
   }
   return absl::CancelledError("stopped");
 }
