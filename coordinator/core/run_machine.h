@@ -97,9 +97,8 @@ class RunMachine {
 
   // Handles `event` at `now`. Most events, and always Tick, decide everything
   // that follows, or what kContributionsAStep permits: NextTimer is then now.
-  // Returns the error for the event's caller. After an error no
-  // record was made; only the machine's time and an island's lease may have
-  // advanced.
+  // Returns the error for the event's caller. After an error no record was
+  // made; only the machine's time and an island's lease may have advanced.
   absl::StatusOr<RunAnswer> Step(const RunEvent& event, absl::Time now);
   // For `duration` the caller read no events. Every lease, grace window and
   // deadline ends later by that time.

@@ -58,7 +58,13 @@ bool RunMachine::AdvanceOnce() {
   }
   ExpirePins();
   SettleEnded();
-  if (state_.ended()) return state_.revision() != revision;
+  if (state_.ended()) {
+    // Nothing is measured any more.
+    for (FragmentContributions& fragment : observed_.index.fragments) {
+      fragment.unmeasured.clear();
+    }
+    return state_.revision() != revision;
+  }
   ExpireLeases();
   NoteAways();
   PauseOnFault();

@@ -298,7 +298,9 @@ void IndexOracle::CheckJudged(const RunMachine& machine, absl::Time now) const {
   Observations all = machine.observed();
   for (int32_t f = 0; f < state.fragments().size(); ++f) {
     FragmentContributions& fragment = all.index.fragments[f];
-    EXPECT_TRUE(fragment.unsettled.empty() && fragment.unmeasured.empty());
+    EXPECT_TRUE(fragment.unsettled.empty() && fragment.unmeasured.empty())
+        << "fragment " << f;
+    if (state.ended()) continue;
     for (const auto& [place, seen] : fragment.seen) {
       fragment.unsettled.push_back(place);
       fragment.unmeasured.push_back(place);

@@ -34,8 +34,8 @@ class IndexOracle {
 
   // Fails the test if a look at all contributions, and not at the newly judged
   // ones alone, would settle or measure one, or find another standing of an open
-  // round. Requires: `machine` has decided
-  // everything at `now`, and the run is under way.
+  // round; or if newly judged ones are left. Requires: `machine` has decided
+  // everything at `now`, and the run has started.
   void CheckJudged(const RunMachine& machine, absl::Time now) const;
 
  private:
