@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/features/features.h"
 #include "base/layout/ids.h"
 #include "base/status/check.h"
@@ -12,10 +13,25 @@
 #include "coordinator/core/outputs/history.h"
 #include "coordinator/core/rounds/norm_bound.h"
 #include "coordinator/core/spec/validate_spec.h"
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace atl::coordinator {
 namespace {
+
+// The fields in which the two differ: "init, schedule"; empty: in none.
+std::string ListDifferences(const v1::RunSpec& a, const v1::RunSpec& b) {
+  std::vector<std::string> names;
+  const google::protobuf::Descriptor& spec = *v1::RunSpec::descriptor();
+  for (int f = 0; f < spec.field_count(); ++f) {
+    google::protobuf::util::MessageDifferencer one;
+    for (int other = 0; other < spec.field_count(); ++other) {
+      if (other != f) one.IgnoreField(spec.field(other));
+    }
+    if (!one.Compare(a, b)) names.push_back(spec.field(f)->name());
+  }
+  return absl::StrJoin(names, ", ");
+}
 
 // Shortest time between two samples of the volatile series.
 constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
@@ -195,12 +211,13 @@ absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
     if (!request.spec().outer().has_enrolled_norm_factor()) {
       made_from.mutable_outer()->clear_enrolled_norm_factor();
     }
-    if (!google::protobuf::util::MessageDifferencer::Equals(made_from,
-                                                            request.spec())) {
+    const std::string differences = ListDifferences(made_from, request.spec());
+    if (!differences.empty()) {
       return Refuse(absl::StatusCode::kAlreadyExists, "OTHER_SPEC",
-                    absl::StrCat("run ", request.run_id(),
-                                 " exists with another spec: choose another "
-                                 "id"));
+                    absl::StrCat("run ", request.run_id(), " exists with "
+                                 "another spec (other in: ", differences,
+                                 "): choose another id, or create it from what "
+                                 "it was created from"));
     }
     *response.mutable_run() = BuildRun(*old->second, /*with_tensors=*/true);
     return response;

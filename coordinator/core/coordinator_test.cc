@@ -747,7 +747,11 @@ TEST(CreateRunTest, ANewRunBoundsEnrolledIslands) {
   EXPECT_TRUE(life.CreateRun(life.Machine().state().spec()).ok());
   v1::RunSpec other = SimpleSpec();
   other.mutable_outer()->set_enrolled_norm_factor(0);
-  EXPECT_EQ(Reason(life.CreateRun(other)), "OTHER_SPEC");
+  other.mutable_schedule()->set_round_count(77);
+  const absl::Status refused = life.CreateRun(other).status();
+  EXPECT_EQ(Reason(refused), "OTHER_SPEC");
+  EXPECT_THAT(std::string(refused.message()),
+              testing::HasSubstr("(other in: outer, schedule)"));
 }
 
 TEST(CreateRunTest, AnExplicit0AndDurabilityIslandHaveNoBound) {

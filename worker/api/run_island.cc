@@ -347,7 +347,7 @@ void EndMember(TrainerHost& host, const RunIslandOptions& options,
           "export ", options.run_id, " --output DIR`")));
     }
   }
-  host.End(end.status());
+  host.End(end.status(), end.ok() ? end->version : 0);
 }
 
 }  // namespace

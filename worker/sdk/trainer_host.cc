@@ -435,10 +435,11 @@ void TrainerHost::Interrupt(bool at_once) {
   SetWaker(waker_.get());
 }
 
-void TrainerHost::End(const absl::Status& status) {
+void TrainerHost::End(const absl::Status& status, int64_t version) {
   if (!socket_.connected()) return;
   v1::TrainerMessage message;
   message.mutable_end()->set_complete(status.ok());
+  message.mutable_end()->set_version(version);
   message.mutable_end()->set_message(
       status.ok() ? "the run is complete" : std::string(status.message()));
   if (!status.ok()) {

@@ -108,8 +108,9 @@ class TrainerHost {
   // Ends a running Ask() of a `train` early, or the next one.
   void Interrupt(bool at_once);
 
-  // Tells the trainer that the island has ended, and disconnects it.
-  void End(const absl::Status& status);
+  // Tells the trainer that the island has ended, and disconnects it. `version`:
+  // as in TrainerEnd.
+  void End(const absl::Status& status, int64_t version = 0);
 
   // Time that Ask() has waited without a word of the trainer; 0 outside of it.
   absl::Duration silence() const;

@@ -287,7 +287,9 @@ class LoopTest(IslandCase):
         def script(peer):
             peer.begin(3, 4)
             self.assertEqual(peer.train(5, step=40)["loss"], "NaN")
-            peer.end()
+            peer.write(1.0, 1.0)
+            peer.train(1, version="0", step="40")  # Again.
+            peer.end(version="1")
 
         events = []
         with self.exchange(script), self.island(
@@ -298,9 +300,13 @@ class LoopTest(IslandCase):
             island.arrays["v"][1] = np.nan
             island.step(loss=float("nan"))
             island.step(loss=float("nan"))
+            island.step(loss=2.0)
         self.assertEqual([(e["step"], e["message"]) for e in events
                           if e["event"] == "not_finite"],
                          [(43, "no loss is finite from step 43 on")])
+        # Steps that are lost have no part in a round.
+        self.assertEqual([e["loss"] for e in events
+                          if e["event"] == "committed"], [2.0])
 
     def test_lost_parameters_end_a_train_early(self):
         def script(peer):
@@ -662,7 +668,7 @@ class NewsTest(IslandCase):
             peer.train(1, version="3")
             peer.train(3, version="3", step="1")
             peer.train(1, version="4", step="4")
-            peer.end()
+            peer.end(version="6")
 
         events = []
         with self.exchange(script), self.island(
@@ -672,7 +678,7 @@ class NewsTest(IslandCase):
         self.assertEqual([(e["event"], e.get("round"), e.get("loss"))
                           for e in events], [
                               ("joined", 3, None), ("committed", 4, 2.5),
-                              ("ended", None, None)])
+                              ("committed", 6, 5.0), ("ended", None, None)])
         self.assertTrue(0 <= events[1]["training_share"] <= 1)
         self.assertGreaterEqual(events[1]["waited_seconds"], 0)
 
@@ -751,6 +757,18 @@ class EndTest(IslandCase):
                 with self.island() as island:
                     island.step()
         self.assertEqual(caught.exception.code, "CANCELLED")
+
+    def test_a_second_program_of_one_island_says_what_to_do(self):
+        def script(peer):
+            peer.begin()
+            peer.train(1)
+            peer.end(complete=False, reason="STALE_ISLAND_EPOCH",
+                     message="island i has joined again since")
+
+        with self.exchange(script), self.assertRaisesRegex(
+                atoll.Error, "joined again.*\n.*island_id="):
+            with self.island() as island:
+                island.step()
 
     def test_an_end_during_a_train_ends_the_loop(self):
         def script(peer):

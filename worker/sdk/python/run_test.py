@@ -125,6 +125,35 @@ class CreateRunTest(cases.FolderCase):
             self.assertIn('weight_unit is "%s"' % want, told)
         self.assertEqual(unit(weight_unit="samples"), ("samples", ""))
 
+    def test_what_a_preset_has_decided_is_told(self):
+        def told(islands, shards):
+            spec = {"schedule": {"island_count_min": islands,
+                                 "round_count": "176",
+                                 "inner_step_count": "500"},
+                    "data": {"data_shard_count": shards}}
+            self.answer(json.dumps({**_OK, "data": {"run": {"spec": spec}}}))
+            with self.assertLogs("atoll", "INFO") as logs:
+                self.create(weight_unit="steps")
+            return "\n".join(logs.output)
+
+        self.assertIn("begins with 2 islands (schedule's island_count_min) and "
+                      "has 176 rounds of 500 steps", told(2, 2))
+        self.assertNotIn("data shards", told(2, 2))
+        self.assertIn("has 8 data shards (data's data_shard_count), and begins "
+                      "with 2 islands", told(2, 8))
+
+    def test_an_error_names_no_file_that_is_gone(self):
+        with open(self.path("atoll"), encoding="utf-8") as file:
+            program = file.read()
+        with open(self.path("atoll"), "w", encoding="utf-8") as file:
+            file.write(program.replace("print(file.read())", "print("
+                       "file.read().replace('RUN_FILE', sys.argv[3]))"))
+        self.answer(json.dumps({"status": "error", "error": {
+            "code": "INVALID_ARGUMENT", "reason": "RUN_FILE_INVALID",
+            "message": "RUN_FILE:4: unknown key 'merge'"}}))
+        with self.assertRaisesRegex(atoll.Error, "^the run's file:4: unknown"):
+            self.create()
+
     def test_a_run_is_shown(self):
         self.assertEqual(atoll.get_run("spring", "c:7400"), _OK["data"]["run"])
         (arguments, _), = self.calls()

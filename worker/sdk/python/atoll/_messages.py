@@ -58,7 +58,7 @@ _KINDS: dict[str, dict[str, Any]] = {
                  "loss": "double"},
     "interrupt": {},
     "end": {"complete": "bool", "message": "string", "notices": ["string"],
-            "code": "string", "reason": "string"},
+            "code": "string", "reason": "string", "version": "int64"},
 }
 _DEFAULTS = {"string": "", "optional string": None, "int32": 0, "int64": 0,
              "double": 0.0, "bool": False}

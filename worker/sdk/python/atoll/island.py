@@ -33,6 +33,13 @@ _log = logging.getLogger("atoll")
 _LOOK_S = 0.05      # Between two looks at the socket while it trains.
 _PROGRESS_S = 4.0  # Less than a silence that is told of.
 _SAVES = ("auto", "always")
+# What to do about an end, by its reason.
+_HINTS = {
+    "STALE_ISLAND_EPOCH": "Two programs are one island: give one of them "
+                          "another island_id=... and work_dir=...",
+    "ISLAND_REMOVED": "Ask the run's operator for `atoll island readmit`, or "
+                      "give another island_id=...",
+}
 _ON_RESTORE = ("reset", "keep")
 
 
@@ -498,8 +505,7 @@ class Island:
                     total = self._client.total(train)
                     self.metrics = total.metrics
                     if total.loss is not None:
-                        self._losses.append((total.loss, total.step_count))
-                        self._tell_lost(train, total.loss)
+                        self._take_loss(train, total.loss, total.step_count)
                     self._client.finish(train, total)
                     self._take(self._next())
                 elif now >= self._progress_at:
@@ -512,9 +518,12 @@ class Island:
             raise
         return not self._ended
 
-    def _tell_lost(self, train: OpenTrain, loss: float) -> None:
-        if (self._trainer.ranks.rank == 0 and not math.isfinite(loss) and
-                train.lost_at is not None):
+    def _take_loss(self, train: OpenTrain, loss: float, steps: int) -> None:
+        if math.isfinite(loss):
+            self._losses.append((loss, steps))
+            return
+        # The exchange refuses the steps.
+        if self._trainer.ranks.rank == 0 and train.lost_at is not None:
             self._news.tell("not_finite", "no loss is finite from step %d on" %
                             train.lost_at, logging.WARNING, step=train.lost_at)
 
@@ -540,6 +549,7 @@ class Island:
         self._train = None
         if result["complete"]:
             if self._newest:  # Else a loop may step them before it looks.
+                self._tell_round(result["version"])
                 self._end_schedules()
             self._trainer.forget()
             if self._trainer.ranks.rank == 0:
@@ -547,7 +557,8 @@ class Island:
         if not result["complete"]:
             raise Error(result["message"] or "the island has ended",
                         reason=result["reason"] or "ISLAND_ENDED",
-                        code=result["code"] or "CANCELLED")
+                        code=result["code"] or "CANCELLED",
+                        hint=_HINTS.get(result["reason"], ""))
 
     def _end_schedules(self) -> None:
         """Moves them to the run's last step, which this island may lack."""

@@ -61,7 +61,7 @@ def create_run(run_id: str, model: Any = None, *,
       sequence_length: Most tokens that one of the inner.batch_size samples of a
         step counts for, in a run that weighs by tokens.
       **tables: Tables and keys of the run file: schedule={...}, inner, outer,
-        exchange, merge, data, evaluation, durability="process", ...
+        exchange, data, evaluation, durability="process", ...
         weight_unit is "tokens", "samples" (needs inner.batch_size) or "steps":
         what `Island.step` counts for an island's weight. Default: "steps", or
         "tokens" with sequence_length or schedule.token_count.
@@ -97,13 +97,38 @@ def create_run(run_id: str, model: Any = None, *,
         tensors_file = os.path.join(folder, "tensors.json")
         _write(run_file, _toml.dumps(file))
         _write(tensors_file, json.dumps(layout))
-        data = _atoll("run", "create", run_file, "--run-id", run_id,
-                      "--tensors", tensors_file, "--servers",
-                      str(server_count), *flags)
+        try:
+            data = _atoll("run", "create", run_file, "--run-id", run_id,
+                          "--tensors", tensors_file, "--servers",
+                          str(server_count), *flags)
+        except Error as error:
+            error.message = error.message.replace(run_file, "the run's file")
+            raise
         if import_values:
             _atoll("run", "import", run_id, "--model", file["init"]["model"],
                    *flags)
-    return data.get("run", data)
+    run = data.get("run", data)
+    _tell_islands(run_id, run.get("spec", {}))
+    return run
+
+
+def _tell_islands(run_id: str, spec: Mapping[str, Any]) -> None:
+    """Logs what a preset may have decided."""
+    schedule = spec.get("schedule", {})
+    islands = int(schedule.get("island_count_min", 0))
+    shards = int(spec.get("data", {}).get("data_shard_count", 0))
+    if not islands or not shards:
+        return
+    _news.show()
+    log = logging.getLogger("atoll")
+    log.info("run %s: begins with %d islands (schedule's island_count_min) and "
+             "has %s rounds of %s steps", run_id, islands,
+             schedule.get("round_count", "?"),
+             schedule.get("inner_step_count", "?"))
+    if shards > islands:
+        log.warning("run %s: has %d data shards (data's data_shard_count), and "
+                    "begins with %d islands: a ShardSampler reads no sample of "
+                    "a shard that has no island", run_id, shards, islands)
 
 
 def _weight_unit(run_id: str, sequence_length: int | None,

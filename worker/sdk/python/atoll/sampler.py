@@ -23,8 +23,9 @@ class ShardSampler:
 
     Sample i is of the data shard i % joined.shard_count, whatever the seed. So
     islands with different data shards share no sample, and neither do replicas
-    of one island. All replicas have the same number of samples: those that are
-    left over differ by epoch.
+    of one island. A shard without an island is read by none: create_run's
+    data={"data_shard_count": ...} should be the number of islands. All replicas
+    have the same number of samples: those that are left over differ by epoch.
 
     As a part of torchdata's StatefulDataLoader it continues where a save was.
     """
