@@ -33,7 +33,7 @@ _log = logging.getLogger("atoll")
 _LOOK_S = 0.05      # Between two looks at the socket while it trains.
 _PROGRESS_S = 4.0  # Less than a silence that is told of.
 _SAVES = ("auto", "always")
-# What to do about an end, by its reason.
+# The hint of an end, by its reason.
 _HINTS = {
     "STALE_ISLAND_EPOCH": "Two programs are one island: give one of them "
                           "another island_id=... and work_dir=...",
