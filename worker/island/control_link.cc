@@ -395,6 +395,12 @@ void ControlLink::SetPhase(v1::IslandPhase phase, absl::string_view reason) {
   phase_reason_ = std::string(CutUtf8(reason, kReasonBytesMax));
 }
 
+void ControlLink::TellLastPhase(v1::IslandPhase phase,
+                                absl::string_view reason) {
+  SetPhase(phase, reason);
+  BeatOnce().answer.status().IgnoreError();
+}
+
 void ControlLink::SetAcknowledged(int64_t seq) {
   MutexLock lock(&mutex_);
   acknowledged_seq_ = seq;

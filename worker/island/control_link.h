@@ -108,6 +108,8 @@ class ControlLink {
   // The island's work at present, for the next heartbeat; no heartbeat is made
   // for it. While the trainer is silent, the phase is NO_TRAINER.
   void SetPhase(v1::IslandPhase phase, absl::string_view reason);
+  // The same by a heartbeat now, because no other follows. Best effort.
+  void TellLastPhase(v1::IslandPhase phase, absl::string_view reason);
   // HeartbeatRequest.acknowledged_seq from now on.
   void SetAcknowledged(int64_t seq);
   // Drops losses, metrics and evaluations that are not reported: a restore has

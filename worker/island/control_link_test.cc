@@ -572,6 +572,15 @@ TEST_F(ReportingLinkTest, OtherProgressWaitsForTheNextHeartbeat) {
   EXPECT_EQ(Reported().first, 3);
 }
 
+TEST_F(ReportingLinkTest, TheLastPhaseWaitsForNoHeartbeat) {
+  JoinAndBeat();
+  link_->TellLastPhase(v1::ISLAND_PHASE_NO_TRAINER, "its trainer has ended");
+  EXPECT_EQ(client_.heartbeat_count(), 2);
+  EXPECT_EQ(client_.heartbeats().back().phase(), v1::ISLAND_PHASE_NO_TRAINER);
+  EXPECT_EQ(client_.heartbeats().back().phase_reason(),
+            "its trainer has ended");
+}
+
 TEST_F(ReportingLinkTest, TellsThePhaseThePlanAndWhatItNoLongerNeeds) {
   JoinAndBeat();
   v1::IslandPlan plan;

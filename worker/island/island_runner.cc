@@ -325,7 +325,9 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
       // The next attempt joins under the same id. Until then an elastic run's
       // rounds must not wait; a leave would change a strict run's bits.
       if (links_.make_island_trainer &&
-          spec_.schedule().timing() != v1::TIMING_STRICT) {
+          spec_.schedule().timing() == v1::TIMING_STRICT) {
+        link_->TellLastPhase(v1::ISLAND_PHASE_NO_TRAINER, kNoTrainer);
+      } else if (links_.make_island_trainer) {
         LOG(WARNING) << "no trainer: leaves the run until one comes";
         SendUnpushed(/*leaves=*/true);
         link_->Flush(kFlushMax);  // It may tell of a failed evaluation.
