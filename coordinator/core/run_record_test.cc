@@ -354,6 +354,27 @@ TEST_F(RunRecordTest, AnOutcomeCountsInPlaceOfWorkThatIsNotTheNewest) {
   EXPECT_EQ(totals.unmerged_step_count(), 4);
 }
 
+TEST_F(RunRecordTest, AContributionIsUnpushedWorkOnce) {
+  Start(SimpleSpec());
+  v1::ReportProgressRequest request;
+  v1::UnpushedWork& work = *request.add_unpushed();
+  work = MakeWork(0);
+  work.set_seq(1);
+  work.set_number(1);
+  work.set_island_epoch(1);
+  ASSERT_TRUE(Progress("i0", request).ok());
+  EXPECT_EQ(run_->state().members()[0].totals.unpushed_step_count(), 3);
+  // The next process has it in its local checkpoint.
+  ASSERT_TRUE(run_->Join("i0").ok());
+  work.set_island_epoch(2);
+  ASSERT_TRUE(Progress("i0", request).ok());
+  EXPECT_EQ(run_->state().members()[0].totals.unpushed_step_count(), 3);
+  work.set_seq(2);
+  work.set_number(2);
+  ASSERT_TRUE(Progress("i0", request).ok());
+  EXPECT_EQ(run_->state().members()[0].totals.unpushed_step_count(), 6);
+}
+
 TEST_F(RunRecordTest, ARestoreCountsWhatNoRoundHasDecided) {
   v1::RunSpec spec = SimpleSpec();
   spec.mutable_schedule()->set_round_count(8);

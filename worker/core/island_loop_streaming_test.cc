@@ -428,6 +428,25 @@ TEST_F(StreamingLoopTest, WhatIsInFlightIsUnpushedWorkUntilShardsHaveIt) {
   EXPECT_EQ(Unpushed(), "f0 v0 x2 #1; f0 v1 x1; f1 v0 x3");
 }
 
+TEST_F(StreamingLoopTest, APushThatAPlanStopsIsUnpushedWorkAndNoFailure) {
+  Join();
+  Trace();
+  Pulls();
+  Trace();
+  const Action push = loop_.Next(Lane::kPush);
+  ASSERT_EQ(Line(push), "push f0 #1");
+  loop_.OnStarted(Lane::kPush, push);
+  Commit(0, 0);
+  Publish();
+  loop_.OnDone(push, absl::CancelledError("test"));
+  Pulls();
+  EXPECT_EQ(Trace(),
+            "apply f0 v1; train 3 @12; contribute #2 x4 [0,16) f1 v0; "
+            "train 4 @16; wait(waiting for the commit of fragment 1)");
+  EXPECT_EQ(Unpushed(), "f0 v0 x2 #1");
+  EXPECT_EQ(Pushes(), "push f1 #2; wait(there is nothing to push)");
+}
+
 TEST_F(StreamingLoopTest, TellsWhatARestoreTakes) {
   PushFirst();
   plan_.set_run_epoch(2);

@@ -740,6 +740,12 @@ bool RunState::IsUncounted(const Member& member,
   }
   if (work.island_epoch() > member.record.island_epoch()) return false;
   for (const auto& [place, counted] : member.newest_unpushed) {
+    // A leave told of it, and the island pushed it in vain after its return.
+    if (work.seq() > 0 && work.seq() == counted.seq() &&
+        work.run_epoch() == counted.run_epoch() &&
+        work.fragment() == place.first) {
+      return false;
+    }
     if (work.number() > 0) {
       if (std::pair(work.island_epoch(), work.number()) <=
           std::pair(counted.island_epoch(), counted.number())) {
