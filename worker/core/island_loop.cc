@@ -413,7 +413,10 @@ SaveSummary IslandLoop::FindEvaluator(int64_t version) const {
 // At most as many as one report takes, several times. While the coordinator is
 // away no round closes.
 void IslandLoop::NoteUnpushed(v1::UnpushedWork work) {
-  if (work.step_count() < 1 || unpushed_.size() >= kUnpushedCountMax) return;
+  if (work.step_count() + work.restored_step_count() < 1 ||
+      unpushed_.size() >= kUnpushedCountMax) {
+    return;
+  }
   work.set_run_epoch(run_epoch_);
   work.set_island_epoch(island_epoch_);
   work.set_number(++unpushed_number_);

@@ -103,7 +103,8 @@ class StreamingLoopTest : public IslandLoopFixture {
     std::vector<std::string> lines;
     for (const v1::UnpushedWork& work : loop_.TakeUnpushed()) {
       lines.push_back(absl::StrCat(
-          "f", work.fragment(), " v", work.version(), " x", work.step_count(),
+          "f", work.fragment(), " v", work.version(), " x",
+          work.step_count() - work.restored_step_count(),
           work.seq() > 0 ? absl::StrCat(" #", work.seq()) : ""));
     }
     return absl::StrJoin(lines, "; ");
@@ -417,6 +418,35 @@ TEST_F(StreamingLoopTest, TellsTheStepsThatItLeavesBehind) {
   PushFirst();
   loop_.OnLeaving();
   EXPECT_EQ(Unpushed(), "f0 v1 x1; f1 v0 x3");
+}
+
+TEST_F(StreamingLoopTest, ARestartTakesBackTheStepsThatALeaveTold) {
+  PushFirst();
+  const SaveSummary save = *newest_save_;
+  loop_.OnLeaving();
+  EXPECT_EQ(Unpushed(), "f0 v1 x1; f1 v0 x3");
+  NewLife(save);
+  Trace();
+  EXPECT_EQ(Unpushed(), "f1 v0 x-2");
+  loop_.OnLeaving();
+  EXPECT_EQ(Unpushed(), "f0 v1 x1; f1 v0 x3");
+  // Steps that are not restored stay told.
+  Commit(1, 0);
+  NewLife(save);
+  Trace();
+  EXPECT_EQ(Unpushed(), "");
+}
+
+TEST_F(StreamingLoopTest, ARestartTakesBackTheStepsThatFollowedAPush) {
+  Schedule().set_overlap_step_count(3);
+  Join();
+  Trace();
+  Pulls();
+  Trace();
+  ASSERT_EQ(newest_save_->seq, 2);
+  NewLife(newest_save_);
+  Trace();
+  EXPECT_EQ(Unpushed(), "f0 v1 x-2");
 }
 
 TEST_F(StreamingLoopTest, WhatIsInFlightIsUnpushedWorkUntilShardsHaveIt) {
