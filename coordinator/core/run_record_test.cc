@@ -354,6 +354,54 @@ TEST_F(RunRecordTest, AnOutcomeCountsInPlaceOfWorkThatIsNotTheNewest) {
   EXPECT_EQ(totals.unmerged_step_count(), 4);
 }
 
+TEST_F(RunRecordTest, AContributionIsUnpushedWorkOnce) {
+  Start(SimpleSpec());
+  v1::ReportProgressRequest request;
+  v1::UnpushedWork& work = *request.add_unpushed();
+  work = MakeWork(0);
+  work.set_seq(1);
+  work.set_number(1);
+  work.set_island_epoch(1);
+  ASSERT_TRUE(Progress("i0", request).ok());
+  EXPECT_EQ(run_->state().members()[0].totals.unpushed_step_count(), 3);
+  // The next process has it in its local checkpoint.
+  ASSERT_TRUE(run_->Join("i0").ok());
+  work.set_island_epoch(2);
+  ASSERT_TRUE(Progress("i0", request).ok());
+  EXPECT_EQ(run_->state().members()[0].totals.unpushed_step_count(), 3);
+  work.set_seq(2);
+  work.set_number(2);
+  ASSERT_TRUE(Progress("i0", request).ok());
+  EXPECT_EQ(run_->state().members()[0].totals.unpushed_step_count(), 6);
+}
+
+TEST_F(RunRecordTest, ALocalCheckpointTakesBackTheWorkThatALeaveTold) {
+  Start(SimpleSpec());
+  const auto tell = [this](int64_t island_epoch, int64_t number,
+                           int64_t step_count, int64_t restored_step_count) {
+    v1::ReportProgressRequest request;
+    v1::UnpushedWork& work = *request.add_unpushed();
+    work = MakeWork(0, step_count);
+    work.set_island_epoch(island_epoch);
+    work.set_number(number);
+    work.set_restored_step_count(restored_step_count);
+    work.set_restored_token_count(restored_step_count * 20);
+    EXPECT_TRUE(Progress("i0", request).ok());
+    const v1::IslandTotals& totals = run_->state().members()[0].totals;
+    EXPECT_EQ(totals.unpushed_token_count(), totals.unpushed_step_count() * 20);
+    return totals.unpushed_step_count();
+  };
+  EXPECT_EQ(tell(1, 1, 0, 2), 0) << "nothing was told";
+  EXPECT_EQ(tell(1, 2, 5, 0), 5);
+  ASSERT_TRUE(run_->Join("i0").ok());
+  EXPECT_EQ(tell(2, 1, 0, 2), 3);
+  EXPECT_EQ(tell(2, 1, 0, 2), 3) << "the answer was lost";
+  ASSERT_TRUE(run_->Join("i0").ok());
+  EXPECT_EQ(tell(3, 1, 0, 2), 3) << "the process between was killed";
+  EXPECT_EQ(tell(3, 2, 4, 0), 7);
+  run_->CheckLog();
+}
+
 TEST_F(RunRecordTest, ARestoreCountsWhatNoRoundHasDecided) {
   v1::RunSpec spec = SimpleSpec();
   spec.mutable_schedule()->set_round_count(8);

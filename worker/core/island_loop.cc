@@ -153,14 +153,18 @@ void IslandLoop::OnDataCame() {
 
 void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
   LaneState& lane = lanes_[Index(FindLane(action.kind))];
-  lane.failure_count = status.ok() ? 0 : lane.failure_count + 1;
+  // The island itself has stopped a push that is cancelled, for a plan or a wish
+  // that the next decision knows. The shards may have a part of it.
+  const bool failed = !status.ok() && !(action.kind == ActionKind::kPush &&
+                                        absl::IsCancelled(status));
+  lane.failure_count = failed ? lane.failure_count + 1 : 0;
   // The file may have come after the action had looked.
   const bool came =
       lane.running.has_value() && lane.data_seen != data_count_;
   const bool awaits = IsDataAwaited(status) && !came;
   lane.awaited = awaits ? std::string(status.message()) : "";
   lane.awaited_file = awaits ? AwaitedFile(status) : "";
-  lane.backing_off = IsDataAwaited(status) ? awaits : !status.ok();
+  lane.backing_off = IsDataAwaited(status) ? awaits : failed;
   const bool is_finite = !FindNotFinite(status).has_value();
   // The action after this failure is another one, so it needs no backoff.
   if (!is_finite) lane.backing_off = false;
@@ -409,7 +413,10 @@ SaveSummary IslandLoop::FindEvaluator(int64_t version) const {
 // At most as many as one report takes, several times. While the coordinator is
 // away no round closes.
 void IslandLoop::NoteUnpushed(v1::UnpushedWork work) {
-  if (work.step_count() < 1 || unpushed_.size() >= kUnpushedCountMax) return;
+  if (work.step_count() + work.restored_step_count() < 1 ||
+      unpushed_.size() >= kUnpushedCountMax) {
+    return;
+  }
   work.set_run_epoch(run_epoch_);
   work.set_island_epoch(island_epoch_);
   work.set_number(++unpushed_number_);

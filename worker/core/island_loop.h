@@ -96,8 +96,8 @@ class IslandLoop {
   }
   // The run's epoch, as far as the island knows.
   int64_t run_epoch() const { return run_epoch_; }
-  // The work that ended without a push since the last call, each fragment's in
-  // the order of versions.
+  // The work that ended without a push, or was restored, since the last call,
+  // each fragment's in the order of versions.
   std::vector<v1::UnpushedWork> TakeUnpushed();
   // UNSPECIFIED if the plan does not name this island's contribution `key`.
   v1::Outcome FindOutcome(const v1::ContributionKey& key) const;

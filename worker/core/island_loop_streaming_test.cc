@@ -103,7 +103,8 @@ class StreamingLoopTest : public IslandLoopFixture {
     std::vector<std::string> lines;
     for (const v1::UnpushedWork& work : loop_.TakeUnpushed()) {
       lines.push_back(absl::StrCat(
-          "f", work.fragment(), " v", work.version(), " x", work.step_count(),
+          "f", work.fragment(), " v", work.version(), " x",
+          work.step_count() - work.restored_step_count(),
           work.seq() > 0 ? absl::StrCat(" #", work.seq()) : ""));
     }
     return absl::StrJoin(lines, "; ");
@@ -419,6 +420,35 @@ TEST_F(StreamingLoopTest, TellsTheStepsThatItLeavesBehind) {
   EXPECT_EQ(Unpushed(), "f0 v1 x1; f1 v0 x3");
 }
 
+TEST_F(StreamingLoopTest, ARestartTakesBackTheStepsThatALeaveTold) {
+  PushFirst();
+  const SaveSummary save = *newest_save_;
+  loop_.OnLeaving();
+  EXPECT_EQ(Unpushed(), "f0 v1 x1; f1 v0 x3");
+  NewLife(save);
+  Trace();
+  EXPECT_EQ(Unpushed(), "f1 v0 x-2");
+  loop_.OnLeaving();
+  EXPECT_EQ(Unpushed(), "f0 v1 x1; f1 v0 x3");
+  // Steps that are not restored stay told.
+  Commit(1, 0);
+  NewLife(save);
+  Trace();
+  EXPECT_EQ(Unpushed(), "");
+}
+
+TEST_F(StreamingLoopTest, ARestartTakesBackTheStepsThatFollowedAPush) {
+  Schedule().set_overlap_step_count(3);
+  Join();
+  Trace();
+  Pulls();
+  Trace();
+  ASSERT_EQ(newest_save_->seq, 2);
+  NewLife(newest_save_);
+  Trace();
+  EXPECT_EQ(Unpushed(), "f0 v1 x-2");
+}
+
 TEST_F(StreamingLoopTest, WhatIsInFlightIsUnpushedWorkUntilShardsHaveIt) {
   Join();
   Trace();
@@ -426,6 +456,25 @@ TEST_F(StreamingLoopTest, WhatIsInFlightIsUnpushedWorkUntilShardsHaveIt) {
   Trace();
   loop_.OnLeaving();
   EXPECT_EQ(Unpushed(), "f0 v0 x2 #1; f0 v1 x1; f1 v0 x3");
+}
+
+TEST_F(StreamingLoopTest, APushThatAPlanStopsIsUnpushedWorkAndNoFailure) {
+  Join();
+  Trace();
+  Pulls();
+  Trace();
+  const Action push = loop_.Next(Lane::kPush);
+  ASSERT_EQ(Line(push), "push f0 #1");
+  loop_.OnStarted(Lane::kPush, push);
+  Commit(0, 0);
+  Publish();
+  loop_.OnDone(push, absl::CancelledError("test"));
+  Pulls();
+  EXPECT_EQ(Trace(),
+            "apply f0 v1; train 3 @12; contribute #2 x4 [0,16) f1 v0; "
+            "train 4 @16; wait(waiting for the commit of fragment 1)");
+  EXPECT_EQ(Unpushed(), "f0 v0 x2 #1");
+  EXPECT_EQ(Pushes(), "push f1 #2; wait(there is nothing to push)");
 }
 
 TEST_F(StreamingLoopTest, TellsWhatARestoreTakes) {

@@ -478,6 +478,18 @@ TEST_F(IslandLoopTest, AContributionIsUnpushedWorkUntilShardsHaveIt) {
   EXPECT_EQ(Unpushed(), "f0 v0 x2 #1");
 }
 
+TEST_F(IslandLoopTest, APushThatAPlanStopsIsUnpushedWorkAndNoFailure) {
+  Open(0);
+  Join();
+  Trace(7);
+  ASSERT_EQ(NextLine(), "push f0 #1");
+  Fail(absl::StatusCode::kCancelled);
+  EXPECT_EQ(NextLine(), "push f0 #1");
+  Commit(0);
+  Publish();
+  EXPECT_EQ(Unpushed(), "f0 v0 x2 #1");
+}
+
 TEST_F(IslandLoopTest, AContributionThatShardsHaveIsNoUnpushedWork) {
   PushFirst();
   Commit(0);

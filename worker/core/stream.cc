@@ -557,6 +557,14 @@ void Stream::Restore(const PlanView& view, const SaveSummary& save) {
                             .anchor_version = saved.local_version,
                             .push_step = saved.push_step};
     }
+    GiveUpSteps(static_cast<int32_t>(f), saved.local_version);
+  }
+  // The leave of the process before told them, but they are not lost.
+  for (v1::UnpushedWork& work : unpushed_) {
+    work.set_restored_step_count(work.step_count());
+    work.set_restored_token_count(work.token_count());
+    work.clear_step_count();
+    work.clear_token_count();
   }
 }
 

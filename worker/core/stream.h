@@ -45,7 +45,8 @@ class Stream {
   // Drops all local values. Their work that is not pushed is unpushed work; if
   // the run was restored, so is what has no outcome.
   void GiveUp(const PlanView& view, bool is_restored = false);
-  // The work that ended without a push since the last call; without run_epoch.
+  // The work that ended without a push since the last call, and the work that
+  // Restore() took back; without run_epoch.
   std::vector<v1::UnpushedWork> TakeUnpushed() {
     return std::exchange(unpushed_, {});
   }

@@ -136,7 +136,7 @@ void IslandRunner::SendUnpushed(bool leaves) {
   }
   for (const v1::UnpushedWork& work : unpushed) {
     // A contribution that was made has an outcome, or is pushed again.
-    if (leaves || work.seq() != 0) continue;
+    if (leaves || work.seq() != 0 || work.step_count() == 0) continue;
     part_->Notify(absl::StrCat(
         work.step_count(), " steps since version ", work.version(),
         " of fragment ", work.fragment(),

@@ -48,18 +48,12 @@ class TransferBoundsTest : public testing::Test {
   v1::ContributionInfo info_;
 };
 
-const absl::Status kCancelled = absl::CancelledError("stopped");
-
-TEST_F(TransferBoundsTest, APushThatAPlanHasDecidedIsDone) {
+TEST_F(TransferBoundsTest, APlanThatHasDecidedAPushStopsIt) {
   const TransferBounds bounds(Env(), Lane::kTraining, Push(), &info_);
   mailbox_.PutPlan(PlanAt(3, v1::RUN_STATE_ACTIVE));
   EXPECT_FALSE(bounds.call().stop.stop_requested());
-  EXPECT_TRUE(absl::IsCancelled(bounds.Settle(kCancelled)));
   mailbox_.PutPlan(PlanAt(4, v1::RUN_STATE_ACTIVE));
   EXPECT_TRUE(bounds.call().stop.stop_requested());
-  EXPECT_TRUE(bounds.Settle(kCancelled).ok());
-  const absl::Status other = absl::UnavailableError("away");
-  EXPECT_EQ(bounds.Settle(other), other);
 }
 
 TEST_F(TransferBoundsTest, APauseStopsAPushButNotOneThatAShardLost) {
@@ -67,7 +61,6 @@ TEST_F(TransferBoundsTest, APauseStopsAPushButNotOneThatAShardLost) {
     const TransferBounds bounds(Env(), Lane::kTraining, Push(), &info_);
     mailbox_.PutPlan(PlanAt(3, v1::RUN_STATE_PAUSED));
     EXPECT_TRUE(bounds.call().stop.stop_requested());
-    EXPECT_TRUE(absl::IsCancelled(bounds.Settle(kCancelled)));
   }
   Action again = Push();
   again.needs_repush = true;

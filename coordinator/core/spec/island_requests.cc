@@ -114,10 +114,12 @@ void CheckUnpushed(const v1::ReportProgressRequest& request,
   }
   for (int i = 0; i < request.unpushed_size(); ++i) {
     const v1::UnpushedWork& work = request.unpushed(i);
-    const int64_t numbers[] = {work.fragment(),     work.version(),
-                               work.step_count(),   work.token_count(),
-                               work.run_epoch(),    work.seq(),
-                               work.island_epoch(), work.number()};
+    const int64_t numbers[] = {
+        work.fragment(),            work.version(),
+        work.step_count(),          work.token_count(),
+        work.run_epoch(),           work.seq(),
+        work.island_epoch(),        work.number(),
+        work.restored_step_count(), work.restored_token_count()};
     for (const int64_t number : numbers) {
       if (number >= 0 && number <= kProgressCountMax) continue;
       violations.push_back(

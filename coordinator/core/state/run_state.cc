@@ -48,6 +48,15 @@ int64_t Sum(int64_t a, int64_t b) {
                                                                   : sum;
 }
 
+// Another counter has the work.
+void TakeUnpushedFrom(v1::IslandTotals& totals, int64_t step_count,
+                      int64_t token_count) {
+  totals.set_unpushed_step_count(
+      std::max<int64_t>(0, totals.unpushed_step_count() - step_count));
+  totals.set_unpushed_token_count(
+      std::max<int64_t>(0, totals.unpushed_token_count() - token_count));
+}
+
 template <typename T>
 void PushBounded(std::deque<T>& queue, T value, size_t size_max) {
   queue.push_back(std::move(value));
@@ -553,10 +562,8 @@ void RunState::ApplyOutcome(const v1::ContributionOutcome& outcome,
     const bool is_known = merged || work.step_count() > 0;
     if (is_counted && is_known) {
       // The outcome counts in its place.
-      totals.set_unpushed_step_count(std::max<int64_t>(
-          0, totals.unpushed_step_count() - told->second.step_count()));
-      totals.set_unpushed_token_count(std::max<int64_t>(
-          0, totals.unpushed_token_count() - told->second.token_count()));
+      TakeUnpushedFrom(totals, told->second.step_count(),
+                       told->second.token_count());
       told->second.clear_step_count();
       told->second.clear_token_count();
     }
@@ -740,6 +747,12 @@ bool RunState::IsUncounted(const Member& member,
   }
   if (work.island_epoch() > member.record.island_epoch()) return false;
   for (const auto& [place, counted] : member.newest_unpushed) {
+    // A leave told of it, and the island pushed it in vain after its return.
+    if (work.seq() > 0 && work.seq() == counted.seq() &&
+        work.run_epoch() == counted.run_epoch() &&
+        work.fragment() == place.first) {
+      return false;
+    }
     if (work.number() > 0) {
       if (std::pair(work.island_epoch(), work.number()) <=
           std::pair(counted.island_epoch(), counted.number())) {
@@ -781,6 +794,15 @@ absl::Status RunState::ApplyUnpushed(const storage::v1::WorkUnpushed& body) {
         Sum(totals.unpushed_step_count(), work.step_count()));
     totals.set_unpushed_token_count(
         Sum(totals.unpushed_token_count(), work.token_count()));
+    // The island is back, and has a part of what its leave told.
+    const auto told = member.newest_unpushed.find({work.fragment(), false});
+    if (told != member.newest_unpushed.end() &&
+        told->second.run_epoch() == work.run_epoch() &&
+        told->second.version() == work.version() &&
+        told->second.step_count() >= work.restored_step_count()) {
+      TakeUnpushedFrom(totals, work.restored_step_count(),
+                       work.restored_token_count());
+    }
     member.KeepUnpushed(work);
   }
   return absl::OkStatus();

@@ -248,7 +248,7 @@ class RunState {
   std::vector<int32_t> ListEvaluators(const v1::OpenRound& open) const;
   // True if the member's unpushed work is not counted yet: it comes after all
   // that is, its version exists or is the next one, and its contribution has no
-  // outcome.
+  // outcome and is not the newest counted one.
   bool IsUncounted(const Member& member, const v1::UnpushedWork& work) const;
   // True if the member was asked to evaluate the version, which exists. Async
   // islands evaluate what they hold in their turn: at most one version in as
