@@ -748,7 +748,7 @@ TEST(CreateRunTest, ANewRunBoundsEnrolledIslands) {
   v1::RunSpec other = SimpleSpec();
   other.mutable_outer()->set_enrolled_norm_factor(0);
   other.mutable_schedule()->set_round_count(77);
-  const absl::Status refused = life.CreateRun(other).status();
+  const absl::Status refused = life.CreateRun(other);
   EXPECT_EQ(Reason(refused), "OTHER_SPEC");
   EXPECT_THAT(std::string(refused.message()),
               testing::HasSubstr("(other in: outer, schedule)"));
