@@ -206,6 +206,29 @@ expect 0 plan --model 1.2B --kubernetes -o jsonl
 has out '"program":"island"'
 expect 2 plan --model laptop --kubernetes --servers 0
 has err "--servers"
+# The coordinator's memory counts fragments, also instead of a run file's.
+many=(--kubernetes --islands 1000 --servers 8)
+expect 0 plan --model 100M --layers 24 "${many[@]}" --fragments 24
+has out " 598Mi "
+expect 0 plan --model laptop "${many[@]}" --fragments 4
+has out " 330Mi "
+expect 2 plan --model laptop "${many[@]}" --fragments 5
+has err "--fragments: 5 fragments are not between 1 and the 4 layers"
+expect 2 plan --model 100M "${many[@]}" --fragments 24
+has err "--layers"
+# It refuses what no coordinator accepts in a run.
+for value in 257 99999999999999; do
+  expect 2 plan --model 100M --layers 1000 --kubernetes --fragments $value
+  has err "--fragments"
+  has err "256"
+done
+expect 2 plan --model laptop --kubernetes --servers 257
+has err "--servers"
+expect 2 plan --model laptop --kubernetes --islands 1025
+has err "--islands: must be at most 1024 in a run with fragment_count 1, not 1025"
+has err "several runs"
+expect 2 plan --model 100M --layers 256 --kubernetes --islands 129 --fragments 256
+has err "at most 128"
 
 # With -o json an error is an envelope on stdout, too.
 expect 2 run show -o json

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/codec/codec.h"
 #include "base/flags/flags.h"
+#include "base/layout/run_bounds.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/plan_subject.h"
@@ -91,6 +92,15 @@ absl::StatusOr<Scene> ReadScene(const PlanOptions& options,
   return scene;
 }
 
+absl::Status FragmentsError(const absl::Status& status,
+                            const Subject& subject) {
+  return Named("--fragments",
+               UsageError(status.message(),
+                          subject.model.spec.has_value()
+                              ? ""
+                              : "--layers gives the number of layers."));
+}
+
 // The fragment count of a recipe that streams: --fragments, else at most
 // --inner-steps. 0: the recipe's own count.
 int64_t FragmentsFor(const PlanOptions& options, const worker::Recipe& recipe,
@@ -126,8 +136,9 @@ absl::StatusOr<std::vector<Row>> MakeRows(const PlanOptions& options,
         recipe, subject.model,
         streams ? FragmentsFor(options, recipe, subject) : 0);
     if (!exchange.ok()) {
-      const absl::Status status = UsageError(exchange.status().message());
-      return options.fragments > 0 ? Named("--fragments", status) : status;
+      return options.fragments > 0
+                 ? FragmentsError(exchange.status(), subject)
+                 : UsageError(exchange.status().message());
     }
     ASSIGN_OR_RETURN(row.exchange, Change(options, *std::move(exchange)));
     row.service = worker::ServiceOfRecipe(scene.service, recipe);
@@ -297,7 +308,22 @@ std::string Advice(const planner::Choice& take, const std::vector<Row>& rows,
   return text;
 }
 
-// The exchange of the run file, else that of the preset diloco.
+// A usage error: one run may not have so many islands.
+absl::Status CheckIslands(const PlanOptions& options,
+                          const ResourceInput& input) {
+  const size_t fragment_count = input.exchange.fragment_elements.size();
+  const int islands_max = IslandsMax(static_cast<int64_t>(fragment_count));
+  if (input.island_count <= islands_max) return absl::OkStatus();
+  return UsageError(
+      absl::StrCat(options.islands > 0 ? "--islands" : "island_count_min",
+                   ": must be at most ", islands_max,
+                   " in a run with fragment_count ", fragment_count, ", not ",
+                   input.island_count),
+      "More islands are several runs: plan each of them.");
+}
+
+// The exchange of the run file, else that of the preset diloco. --fragments
+// replaces its fragments.
 absl::StatusOr<ResourceInput> ReadResourceInput(const PlanOptions& options,
                                                 const Subject& subject) {
   ResourceInput input;
@@ -317,11 +343,19 @@ absl::StatusOr<ResourceInput> ReadResourceInput(const PlanOptions& options,
     input.run.mutable_schedule()->set_island_count_min(kPlannedIslandCount);
   }
   ASSIGN_OR_RETURN(input.exchange, Change(options, std::move(input.exchange)));
+  if (options.fragments > 0) {
+    absl::StatusOr<std::vector<int64_t>> elements =
+        worker::FragmentElements(subject.model, options.fragments,
+                                 worker::FragmentAssignment::kStrided);
+    if (!elements.ok()) return FragmentsError(elements.status(), subject);
+    input.exchange.fragment_elements = *std::move(elements);
+  }
   input.island_count = options.islands > 0
                            ? options.islands
                            : input.run.schedule().island_count_min();
   input.server_count = std::max(
       1, options.servers > 0 ? options.servers : input.run.server_count());
+  RETURN_IF_ERROR(CheckIslands(options, input));
   return input;
 }
 
@@ -416,8 +450,9 @@ void AddNumbers(flags::Command& command, PlanOptions& options) {
       .Check(flags::Positive());
   command
       .Add("--fragments", options.fragments,
-           "Number of fragments of the presets that stream")
-      .Check(flags::Positive());
+           "Number of fragments of the presets that stream, or with "
+           "--kubernetes of the run")
+      .Check(flags::Range(1, kFragmentsMax));
   command
       .Add("--overlap", options.overlap,
            "Inner steps between a push and applying its answer")
@@ -490,7 +525,7 @@ void AddPlan(flags::Command& app, Context& context) {
       .Add("--servers", options->servers,
            "Number of servers, with --kubernetes; default: the run "
            "file's, else 1")
-      .Check(flags::Range(1, 4096))
+      .Check(flags::Range(1, kServersMax))
       .Needs(kubernetes);
   command.AddFlag("--local-data", options->local_data,
                   "Data must stay on its island: compare fedavg and fedopt");

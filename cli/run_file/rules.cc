@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/layout/external_model.h"
+#include "base/layout/run_bounds.h"
 #include "base/layout/run_timing.h"
 #include "base/layout/weight_unit.h"
 
@@ -48,7 +49,7 @@ constexpr Range kRanges[] = {
     {"inner.warmup_step_count", 0, kInfinity},
     {"inner.save_every_syncs", 0, kInfinity},
     {"inner.weight_decay", 0, kInfinity},
-    {"layout.fragment_count", 1, 1 << 16},
+    {"layout.fragment_count", 1, kFragmentsMax},
     {"model.expert_capacity_factor", 0, kInfinity},
     {"model.expert_count", 0, 1024},
     {"model.experts_per_token", 0, 16},
@@ -78,15 +79,15 @@ constexpr Range kRanges[] = {
     {"outer.tau", 0, kInfinity, kOpenBelow},
     {"schedule.blend", 0, 1},
     {"schedule.inner_step_count", 1, kInfinity},
-    {"schedule.island_count_min", 1, 1 << 16},
+    {"schedule.island_count_min", 1, kIslandsMax},
     {"schedule.max_ahead_steps", 0, kInfinity},
     {"schedule.max_staleness", 0, kInfinity},
-    {"schedule.min_quorum", 0, 1 << 16},
+    {"schedule.min_quorum", 0, kIslandsMax},
     {"schedule.overlap_step_count", 0, kInfinity},
     {"schedule.round_count", 1, kInfinity},
     {"schedule.sample_fraction", 0, 1},
     {"schedule.token_count", 1, kInfinity},
-    {"server_count", 1, 1 << 12},
+    {"server_count", 1, kServersMax},
 };
 
 // The most tokens that a sample may count, where the file does not say it: no

@@ -60,6 +60,15 @@ TEST(DataUrlTest, OnlyAManifestHasAnOrderOfFiles) {
   EXPECT_THAT(FindDataFaults(data), ElementsAre(HasSubstr("needs data.url")));
 }
 
+TEST(RangesTest, AFileIsHeldToTheBoundsOfARun) {
+  EXPECT_THAT(RangeFault("server_count", 256), IsEmpty());
+  EXPECT_THAT(RangeFault("server_count", 257), HasSubstr("at most 256"));
+  EXPECT_THAT(RangeFault("layout.fragment_count", 257),
+              HasSubstr("at most 256"));
+  EXPECT_THAT(RangeFault("schedule.island_count_min", 1025),
+              HasSubstr("at most 1024"));
+}
+
 TEST(RoundsTest, AStrictFileDropsWhatItsPresetSaysOfElasticRounds) {
   v1::ScheduleSpec preset;
   preset.set_timing(v1::TIMING_ELASTIC);

@@ -19,7 +19,7 @@ struct CoordinatorLoad {
   int64_t fragment_count = 1;
   int64_t server_count = 1;
   bool tls = true;
-  // Rounds whose contributions are kept on disk.
+  // keep_round_count of the runs: rounds of each fragment in the history.
   int64_t kept_round_count = 0;
 };
 
@@ -53,8 +53,9 @@ inline constexpr int64_t kMemberFragmentBytes = 3 * kCostKib;
 inline constexpr int64_t kMemberShardBytes = 1 * kCostKib;
 
 inline constexpr int64_t kLogBytes = 512 * kCostMib;
+// A row of the history, and a contribution in it, as RocksDB compresses them.
 inline constexpr int64_t kRoundBytes = 512;
-inline constexpr int64_t kRoundMemberBytes = 320;
+inline constexpr int64_t kRoundMemberBytes = 80;
 
 constexpr CoordinatorCost CostOfCoordinator(const CoordinatorLoad& load) {
   CoordinatorCost cost;
@@ -67,9 +68,10 @@ constexpr CoordinatorCost CostOfCoordinator(const CoordinatorLoad& load) {
       (kMemberBytes +
        load.fragment_count *
            (kMemberFragmentBytes + load.server_count * kMemberShardBytes));
-  // A compaction keeps the old files until the new ones are written.
+  // A kept round leaves only its row. The keys of rows rise, so a compaction
+  // rewrites few of them.
   cost.disk_bytes =
-      kLogBytes + 3 * load.kept_round_count * load.fragment_count *
+      kLogBytes + load.kept_round_count * load.fragment_count *
                       (load.run_count * kRoundBytes +
                        load.island_count * kRoundMemberBytes);
   return cost;

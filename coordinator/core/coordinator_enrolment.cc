@@ -82,7 +82,7 @@ EnrolmentRun Coordinator::DescribeRun(const RunMachine& run) const {
   described.run_uid = state.run_uid();
   described.ignores_weights = IgnoresWeights(state.spec());
   described.min_quorum = state.spec().schedule().min_quorum();
-  described.islands_max = IslandsMax(state.spec());
+  described.islands_max = IslandsMax(state.spec().layout().fragment_count());
   described.has_norm_bound = state.spec().outer().enrolled_norm_factor() > 0;
   described.is_island_durability =
       state.spec().durability() == v1::DURABILITY_ISLAND;

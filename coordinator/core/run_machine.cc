@@ -304,7 +304,8 @@ absl::StatusOr<storage::v1::MemberSet> RunMachine::MakeMember() const {
   const v1::RunSpec& spec = state_.spec();
   // The run may be older than the bound.
   const int32_t islands_max =
-      std::max(IslandsMax(spec), spec.schedule().island_count_min());
+      std::max(IslandsMax(spec.layout().fragment_count()),
+               spec.schedule().island_count_min());
   if (static_cast<int64_t>(state_.members().size()) < islands_max) {
     member.set_slot(static_cast<int32_t>(state_.members().size()));
     return member;

@@ -246,7 +246,7 @@ TEST_F(PlansTest, AnIslandsPlanIsSmallHoweverManyIslandsAndFragments) {
 
 TEST_F(PlansTest, TheLargestPlansFitTheirBounds) {
   v1::RunSpec spec = ElasticSpec(kFragmentsMax);
-  const int islands = IslandsMax(spec);
+  const int islands = IslandsMax(kFragmentsMax);
   Start(kFragmentsMax, islands, kServersMax);
   for (int round = 0; round < 2; ++round) {
     Reject(islands - 1, 100 + round, std::string(1000, 'x'));

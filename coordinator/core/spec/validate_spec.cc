@@ -450,7 +450,7 @@ void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
 }
 
 void CheckPlanSizes(const v1::RunSpec& spec, Checker& check) {
-  const int32_t most = IslandsMax(spec);
+  const int32_t most = IslandsMax(spec.layout().fragment_count());
   if (most == kIslandsMax) return;
   check.Require(spec.schedule().island_count_min() <= most,
                 "schedule.island_count_min",
@@ -463,12 +463,6 @@ void CheckPlanSizes(const v1::RunSpec& spec, Checker& check) {
 }
 
 }  // namespace
-
-int32_t IslandsMax(const v1::RunSpec& spec) {
-  return std::min(kIslandsMax, kFragmentsTimesIslandsMax /
-                                   std::clamp(spec.layout().fragment_count(), 1,
-                                              kFragmentsMax));
-}
 
 std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   std::vector<FieldViolation> violations;

@@ -15,13 +15,16 @@ using coordinator::CostOfCoordinator;
 using coordinator::kCostMib;
 
 // A quarter more, as WithMarginMib of cli/kubernetes.
-int64_t LimitMib(const CoordinatorLoad& load) {
-  return CostOfCoordinator(load).memory_bytes() / 4 * 5 / kCostMib;
+int64_t WithMarginMib(int64_t bytes) { return bytes / 4 * 5 / kCostMib; }
+
+int64_t MemoryMib(const CoordinatorLoad& load) {
+  return WithMarginMib(CostOfCoordinator(load).memory_bytes());
 }
 
-// The memory limit of `coordinator:` in a file of the chart, in MiB; -1: it has
-// none.
-int64_t ChartLimitMib(const std::string& path) {
+// The quantity after `name`, in the line of `coordinator:` that has `key`, in a
+// file of the chart, in MiB; -1: it has none.
+int64_t ChartMib(const std::string& path, const std::string& key,
+                 const std::string& name) {
   std::ifstream file(path);
   std::string line;
   bool is_inside = false;
@@ -29,11 +32,11 @@ int64_t ChartLimitMib(const std::string& path) {
     if (!line.empty() && line[0] != ' ' && line[0] != '#') {
       is_inside = line.rfind("coordinator:", 0) == 0;
     }
-    const size_t found = line.find("limits:");
+    const size_t found = line.find(key);
     if (!is_inside || found == std::string::npos) continue;
-    const size_t memory = line.find("memory: ", found);
-    if (memory == std::string::npos) return -1;
-    std::istringstream words(line.substr(memory + 8));
+    const size_t at = line.find(name, found);
+    if (at == std::string::npos) return -1;
+    std::istringstream words(line.substr(at + name.size()));
     int64_t count = 0;
     std::string unit;
     words >> count >> unit;
@@ -76,31 +79,47 @@ TEST(CostModelTest, IsAboveWhatTheBenchmarkMeasuredAndNotFarAbove) {
   }
 }
 
-TEST(CostModelTest, TheChartsLimitHoldsAThousandIslands) {
-  const CoordinatorLoad load = {.island_count = 1000,
-                                .fragment_count = 24,
-                                .server_count = 8,
-                                .tls = true};
-  EXPECT_GE(ChartLimitMib("deploy/kubernetes/atoll/values.yaml"),
-            LimitMib(load));
+// Memory and disk of the coordinator in a file of the chart hold `load`.
+void ExpectHolds(const std::string& path, const CoordinatorLoad& load) {
+  EXPECT_GE(ChartMib(path, "limits:", "memory: "), MemoryMib(load));
+  EXPECT_GE(ChartMib(path, "size:", "size: "),
+            WithMarginMib(CostOfCoordinator(load).disk_bytes));
 }
 
-TEST(CostModelTest, TheProductionLimitHoldsFiveSuchRuns) {
-  const CoordinatorLoad load = {.run_count = 5,
-                                .island_count = 5000,
-                                .fragment_count = 24,
-                                .server_count = 8,
-                                .tls = true};
-  EXPECT_GE(ChartLimitMib("deploy/kubernetes/atoll/production.yaml"),
-            LimitMib(load));
+TEST(CostModelTest, TheChartHoldsAThousandIslands) {
+  CoordinatorLoad load = {.island_count = 1000,
+                          .fragment_count = 24,
+                          .server_count = 8,
+                          .kept_round_count = 10000};
+  ExpectHolds("deploy/kubernetes/atoll/values.yaml", load);
+  // As BOUNDS.md says.
+  load.run_count = 2;
+  load.island_count = 1800;
+  EXPECT_LE(MemoryMib(load), 1024);
+  load.island_count = 1900;
+  EXPECT_GT(MemoryMib(load), 1024);
+}
+
+TEST(CostModelTest, TheProductionChartHoldsFiveSuchRuns) {
+  ExpectHolds("deploy/kubernetes/atoll/production.yaml",
+              {.run_count = 5,
+               .island_count = 5000,
+               .fragment_count = 24,
+               .server_count = 8,
+               .kept_round_count = 10000});
 }
 
 TEST(CostModelTest, DiskGrowsWithTheRoundsThatAreKept) {
-  CoordinatorLoad load = {.island_count = 100, .kept_round_count = 1000};
+  CoordinatorLoad load = {.island_count = 1000,
+                          .fragment_count = 24,
+                          .server_count = 8};
   const int64_t before = CostOfCoordinator(load).disk_bytes;
-  load.kept_round_count *= 2;
-  EXPECT_EQ(CostOfCoordinator(load).disk_bytes - before,
-            3 * 1000 * (512 + 100 * 320));
+  load.kept_round_count = 1;
+  const int64_t bytes = CostOfCoordinator(load).disk_bytes - before;
+  // control.md: a round's rows, and what a round adds to all files.
+  EXPECT_GE(bytes, 24 * 57000);
+  EXPECT_GE(bytes, 1400000);
+  EXPECT_LE(bytes, 2 * 1400000);
 }
 
 }  // namespace
