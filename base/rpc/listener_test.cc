@@ -23,6 +23,7 @@
 #include "base/rpc/certificates/x509.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/testing/health.h"
+#include "base/rpc/testing/raw_calls.h"
 #include "base/rpc/testing/test_certificates.h"
 #include "base/status/refusal.h"
 #include "grpcpp/create_channel.h"
@@ -276,6 +277,16 @@ TEST_F(ListenerTest, RefusesMessagesBeyondTheLimit) {
   v1::GetRunResponse response;
   EXPECT_EQ(stub->GetRun(&context, request, &response).error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(service_.call_count, 0);
+}
+
+TEST_F(ListenerTest, RefusesBytesThatAreNoMessage) {
+  const auto server = Start({});
+  const auto channel = *MakeChannel(server->address(), {});
+  EXPECT_EQ(CallAny(channel, "/atoll.v1.RunService/GetRun", "\xff"),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(CallAny(channel, "/atoll.v1.RunService/None", "\xff"),
+            grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_EQ(service_.call_count, 0);
 }
 
