@@ -301,8 +301,9 @@ TEST_F(ListenerTest, StopsServingWhenStopped) {
 }
 
 TEST_F(ListenerTest, WillNotDialPlaintextOffLoopback) {
-  EXPECT_EQ(MakeChannel("10.1.2.3:7070", {}).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  const absl::Status refused = MakeChannel("10.1.2.3:7070", {}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(refused.message(), "ATOLL_TLS_DIR")) << refused;
   ChannelOptions options;
   options.insecure = true;
   EXPECT_TRUE(MakeChannel("10.1.2.3:7070", options).ok());
