@@ -1,5 +1,6 @@
 #include "base/rpc/call_guard.h"
 
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -93,6 +94,11 @@ class CallGuard::Call : public grpc::experimental::Interceptor {
     }
     if (methods->QueryInterceptionHookPoint(
             InterceptionHookPoints::PRE_SEND_STATUS)) {
+      if (IsUnparsed(methods->GetSendStatus())) {
+        methods->ModifySendStatus(
+            ToGrpc(WithDefaultReason(absl::InvalidArgumentError(absl::StrCat(
+                "the request of ", method_, " cannot be parsed")))));
+      }
       guard_.NoteStatus(call_, method_, methods->GetSendStatus());
     }
     methods->Proceed();
@@ -118,6 +124,15 @@ class CallGuard::Call : public grpc::experimental::Interceptor {
         !guard_.Check(call_, method_, [] { return nullptr; })->ok()) {
       call_.TryCancel();
     }
+  }
+
+  // True for gRPC's answer to a request that it cannot parse. Handlers give a
+  // message. A method that no service has gets the same answer, in a context of
+  // another type.
+  bool IsUnparsed(const grpc::Status& status) const {
+    return status.error_code() == grpc::StatusCode::UNIMPLEMENTED &&
+           status.error_message().empty() &&
+           typeid(call_) == typeid(grpc::CallbackServerContext);
   }
 
   bool IsAdmitted(const std::string& key) {

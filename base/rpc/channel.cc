@@ -101,7 +101,8 @@ absl::Status CheckDialled(const std::string& address,
     return absl::InvalidArgumentError(absl::StrCat(
         "will not dial ", address,
         " in plaintext: give --tls-dir (or --tls-cert, --tls-key and "
-        "--tls-ca), or --insecure if the network is trusted"));
+        "--tls-ca), or --insecure if the network is trusted; `atoll` and Python "
+        "programs also read ATOLL_TLS_DIR and ATOLL_INSECURE=true"));
   }
   if (options.proxy.Serves(host_port.host)) {
     RETURN_IF_ERROR(options.proxy.CheckUsable());

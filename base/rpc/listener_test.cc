@@ -23,6 +23,7 @@
 #include "base/rpc/certificates/x509.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/testing/health.h"
+#include "base/rpc/testing/raw_calls.h"
 #include "base/rpc/testing/test_certificates.h"
 #include "base/status/refusal.h"
 #include "grpcpp/create_channel.h"
@@ -279,6 +280,16 @@ TEST_F(ListenerTest, RefusesMessagesBeyondTheLimit) {
   EXPECT_EQ(service_.call_count, 0);
 }
 
+TEST_F(ListenerTest, RefusesBytesThatAreNoMessage) {
+  const auto server = Start({});
+  const auto channel = *MakeChannel(server->address(), {});
+  EXPECT_EQ(CallAny(channel, "/atoll.v1.RunService/GetRun", "\xff"),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(CallAny(channel, "/atoll.v1.RunService/None", "\xff"),
+            grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(service_.call_count, 0);
+}
+
 TEST_F(ListenerTest, StopsServingWhenStopped) {
   auto server = Start({});
   const std::string address = server->address();
@@ -290,8 +301,9 @@ TEST_F(ListenerTest, StopsServingWhenStopped) {
 }
 
 TEST_F(ListenerTest, WillNotDialPlaintextOffLoopback) {
-  EXPECT_EQ(MakeChannel("10.1.2.3:7070", {}).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  const absl::Status refused = MakeChannel("10.1.2.3:7070", {}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(refused.message(), "ATOLL_TLS_DIR")) << refused;
   ChannelOptions options;
   options.insecure = true;
   EXPECT_TRUE(MakeChannel("10.1.2.3:7070", options).ok());

@@ -15,6 +15,7 @@
 #include "base/host_port/proxy.h"
 #include "base/status/cut_utf8.h"
 #include "base/status/refusal.h"
+#include "base/status/valid_utf8.h"
 #include "google/rpc/status.pb.h"
 
 namespace atl::rpc {
@@ -80,7 +81,7 @@ bool IsFullForNow(const absl::Status& status) {
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  const std::string message = CutMessage(status.message());
+  const std::string message = CutMessage(ToValidUtf8(status.message()));
   std::vector<std::pair<std::string, std::string>> payloads;
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
     if (absl::StartsWith(url, kTypeUrlPrefix)) {

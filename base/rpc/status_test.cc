@@ -102,6 +102,21 @@ TEST(StatusTest, FitsIntoATrailerWhateverItHolds) {
   EXPECT_TRUE(GetFieldViolations(FromGrpc(wire)).empty());
 }
 
+// Details that are not UTF-8 could not be read.
+TEST(StatusTest, SendsOnlyUtf8) {
+  const absl::Status status =
+      InvalidFields({{"manifest", "holds \xff\xfe, not \u00e9"}});
+  const absl::Status received = FromGrpc(ToGrpc(status));
+  EXPECT_EQ(received.message(), "manifest: holds ??, not \u00e9");
+  ASSERT_EQ(GetFieldViolations(received).size(), 1);
+  EXPECT_EQ(GetFieldViolations(received)[0].description,
+            "holds ??, not \u00e9");
+  const absl::Status other = FromGrpc(
+      ToGrpc(WithReason(absl::DataLossError("\xff"), {"DAMAGED", {}})));
+  EXPECT_EQ(other.message(), "?");
+  EXPECT_TRUE(HasReason(other, "DAMAGED"));
+}
+
 TEST(StatusTest, DropsDetailsThatCannotBeRead) {
   const grpc::Status wire(grpc::StatusCode::ABORTED, "why", "\xff\xff\xff");
   EXPECT_EQ(FromGrpc(wire), absl::AbortedError("why"));

@@ -5,6 +5,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/check.h"
+#include "base/status/valid_utf8.h"
 #include "base/time/proto_time.h"
 #include "google/protobuf/message_lite.h"
 #include "google/rpc/error_details.pb.h"
@@ -52,11 +53,12 @@ absl::Status InvalidFields(const std::vector<FieldViolation>& violations) {
   std::string message;
   google::rpc::BadRequest details;
   for (const FieldViolation& violation : violations) {
+    const std::string description = ToValidUtf8(violation.description);
     absl::StrAppend(&message, message.empty() ? "" : "; ", violation.field,
-                    ": ", violation.description);
+                    ": ", description);
     auto* added = details.add_field_violations();
     added->set_field(violation.field);
-    added->set_description(violation.description);
+    added->set_description(description);
   }
   return With(
       Refuse(absl::StatusCode::kInvalidArgument, "INVALID_FIELDS", message),

@@ -50,15 +50,15 @@ absl::string_view HintOfReason(absl::string_view reason) {
     return "`atoll run show RUN` says what the run waits for.";
   }
   if (reason == "STALE_ISLAND_EPOCH") {
-    return "Two processes use one island id: give one of them another "
-           "--island-id.";
+    return "Two processes use one island id: give one of them another island "
+           "id (--island-id, or island_id= in Python).";
   }
   if (reason == "NO_SUCH_ISLAND") {
     return "`atoll island list RUN` lists the islands.";
   }
   if (reason == "ISLAND_REMOVED") {
     return "Ask the run's operator for `atoll island readmit`, or join with "
-           "another --island-id.";
+           "another island id (--island-id, or island_id= in Python).";
   }
   if (reason == "NOT_YOURS") {
     return "A certificate is valid only for the id in its common name, "

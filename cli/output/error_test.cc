@@ -67,6 +67,13 @@ TEST(ErrorTest, TheOtherSidesReasonHasAHintOfItsOwn) {
       absl::NotFoundError("there is no run \"x\""), {"NO_SUCH_RUN", {}});
   EXPECT_NE(GetHint(status).find("atoll run list"), std::string::npos);
   EXPECT_EQ(GetHint(WithHint(status, "look")), "look");
+  for (const char* reason : {"STALE_ISLAND_EPOCH", "ISLAND_REMOVED"}) {
+    const absl::Status other =
+        atl::WithReason(absl::AbortedError("no"), {reason, {}});
+    EXPECT_NE(GetHint(other).find("(--island-id, or island_id= in Python)"),
+              std::string::npos)
+        << reason;
+  }
 }
 
 TEST(ExitCodeTest, AUsageErrorIsTwo) {

@@ -185,6 +185,8 @@ absl::StatusOr<Settings> Settings::Resolve(const Sources& sources) {
       setting.origin =
           absl::StrCat(sources.profile_path, ":", in_profile->second.line);
     }
+    if (definition.is_switch && setting.value == "1") setting.value = "true";
+    if (definition.is_switch && setting.value == "0") setting.value = "false";
     settings.settings_.push_back(std::move(setting));
   }
   settings.TakeTlsDirectory();

@@ -42,7 +42,8 @@ struct SettingDefinition {
   std::string default_value;  // Empty for none.
   std::string help;
   bool is_path = false;    // In a profile: relative to its directory.
-  bool is_switch = false;  // "true" or "false"; the flag has no value.
+  bool is_switch = false;  // "true" or "false", also written 1 or 0; the flag
+                           // has no value.
   bool is_list = false;    // Values with commas between; the flag may be repeated.
 };
 

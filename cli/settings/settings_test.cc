@@ -47,6 +47,20 @@ TEST(SettingsTest, AFlagBeatsTheEnvironmentThatBeatsTheProfile) {
   EXPECT_EQ(Find(*resolved, "coordinator").source, SettingSource::kFlag);
 }
 
+TEST(SettingsTest, ASwitchMayBeANumber) {
+  Settings::Sources sources;
+  sources.environment["ATOLL_INSECURE"] = "1";
+  auto resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_TRUE(resolved->insecure());
+  sources.environment["ATOLL_INSECURE"] = "0";
+  resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_FALSE(resolved->insecure());
+  sources.environment["ATOLL_INSECURE"] = "yes";
+  EXPECT_FALSE(Settings::Resolve(sources).ok());
+}
+
 TEST(SettingsTest, PathsOfAProfileAreRelativeToIt) {
   Settings::Sources sources;
   sources.profile_path = "/p/profile.toml";

@@ -668,7 +668,8 @@ TEST_F(IdentityTest, TheStateOfAnotherRunIsRefusedAndKept) {
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
   ASSERT_TRUE(GetReason(refused).has_value()) << refused;
   EXPECT_EQ(GetReason(refused)->reason, "OTHER_RUN");
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("another --dir"));
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("another --dir (work_dir= in Python)"));
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr("/work-a/test.a*.save"));
   // The coordinator had the log that the island has seen.

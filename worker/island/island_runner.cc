@@ -687,7 +687,7 @@ absl::Status IslandRunner::Explain(const absl::Status& status) const {
                    "Its local checkpoints, ",
                    place.directory, "/", place.run_id, ".", place.island_id,
                    "*.save and *.records, stay. To take part in this run, join "
-                   "with another --dir"));
+                   "with another --dir (work_dir= in Python)"));
 }
 
 absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
