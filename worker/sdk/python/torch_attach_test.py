@@ -4,8 +4,11 @@
 Debian's packages that the build needs have no torch: Bazel does not run this.
 """
 
+import multiprocessing
 import os
+import signal
 import sys
+import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "testing"))
@@ -19,6 +22,12 @@ import torch  # noqa: E402
 import atoll  # noqa: E402
 from atoll import _forward  # noqa: E402
 
+try:
+    from torchdata import stateful_dataloader
+except ImportError:
+    stateful_dataloader = None
+
+_FORK = multiprocessing.get_context("fork")
 LAYOUT = {"weight": [1, 2], "bias": [1]}
 
 
@@ -745,6 +754,84 @@ class BatchesTest(AttachCase):
         with self.assertRaisesRegex(atoll.Error, "NO_BATCHES"):
             for _ in island.batches(iter([1, 2])):
                 self.step()
+
+
+@unittest.skipIf(stateful_dataloader is None, "torchdata is not installed")
+class StatefulLoaderTest(AttachCase):
+    """A strict run of five rounds of two steps; three steps are an epoch."""
+
+    def loop(self, attaches, workers, shuffle):
+        """One life of a trainer."""
+        torch.manual_seed(3)
+        model = torch.nn.Linear(2, 1)
+        dropout = torch.nn.Dropout(0.5)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = stateful_dataloader.StatefulDataLoader(
+            torch.linspace(-1, 1, 18).reshape(9, 2), 3, shuffle=shuffle,
+            num_workers=workers)
+        options = {"run": fake_exchange.RUN, "model": model,
+                   "work_dir": self.path("w%d" % self.count)}
+        if attaches:
+            island = atoll.attach(optimizer=optimizer, coordinator="nobody:1",
+                                  state={"loader": loader}, **options)
+        else:
+            island = atoll.Island("nobody:1", state={
+                "loader": loader, "optimizer": optimizer}, **options)
+        with island:
+            while not island.ended:
+                # Both ways to read a loader.
+                for x in island.batches(loader) if attaches else loader:
+                    model(dropout(x)).square().mean().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    if not attaches and not island.step():
+                        break
+
+    def train(self, deaths, *how):
+        """The final parameters. Each round of `deaths` kills a trainer once."""
+        record, left = [0, "", 0.25], list(deaths)
+        trainer, codes = [], []
+
+        def script(peer):
+            version, save_id, values = record
+            peer.hello(1)
+            peer.layout([LAYOUT])
+            peer.ask("load", save_id=save_id)
+            for version in range(version, 5):
+                peer.write(values)
+                peer.train(2, step=2 * version)
+                values = peer.read()[0]
+                if version in left:
+                    left.remove(version)
+                    trainer[0].kill()
+                    return
+                save_id = "v%d" % version
+                peer.ask("save", save_id=save_id)
+                record[:] = version + 1, save_id, values
+            peer.end()
+
+        self.count += 1
+        socket = os.environ["ATOLL_SOCKET"] = self.path("s%d" % self.count)
+        with FakeExchange(socket, *[script] * (1 + len(deaths))):
+            for _ in [*deaths, None]:
+                trainer[:] = [_FORK.Process(target=self.loop, args=how)]
+                trainer[0].start()
+                trainer[0].join()  # Its workers live on: a bound waits for them.
+                codes.append(trainer[0].exitcode)
+        self.assertEqual(codes, [-signal.SIGKILL] * len(deaths) + [0])
+        return record[2].tolist()
+
+    def test_a_trainer_that_starts_again_repeats_its_dropout(self):
+        for attaches in (True, False):
+            for workers in (0, 2):
+                for shuffle in (True, False):
+                    how = attaches, workers, shuffle
+                    undisturbed = self.train([], *how)
+                    # Round 0 has no save before it; round 3 begins at the end
+                    # of an epoch, and the others within one.
+                    for deaths in ([0], [1], [3], [0, 2, 4]):
+                        self.assertEqual(self.train(deaths, *how), undisturbed,
+                                         (how, deaths))
 
 
 if __name__ == "__main__":

@@ -114,6 +114,8 @@ class State:
                 replace(saved[name])
         if only_optimizers:
             return
+        for read, _ in self._accessors.values():
+            read()  # torchdata's loader makes its iterator, and draws a seed.
         _set_random(captured["random"])
         self.epoch = captured.get("epoch", 0)
         self.restore_count += 1
