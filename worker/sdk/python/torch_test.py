@@ -417,6 +417,43 @@ class ParametersTest(TorchCase):
             self.assertEqual(int(model.norm.num_batches_tracked), 0)
             island.step()
 
+    def test_only_an_older_run_averages_buffers_that_are_not_persistent(self):
+        class Rotary(torch.nn.Linear):
+
+            def __init__(self):
+                super().__init__(1, 1)
+                self.register_buffer("mean", torch.zeros(2))
+                self.register_buffer("steps", torch.zeros(3), persistent=False)
+                self.register_buffer("unset", None, persistent=False)
+
+        layout = {"weight": [1, 1], "bias": [1], "mean": [2]}
+        self.assertEqual(list(_layout.of_module(Rotary(), "average", None)),
+                         list(layout))
+        for number, more in enumerate(({}, {"steps": [3]})):
+            def script(peer):
+                begin(peer, {**layout, **more}, 0.5)
+                peer.train(1)
+                self.assertEqual(peer.read()[0][4:].tolist(),
+                                 [3.5] * (3 if more else 0))
+                peer.ask("save", save_id="one")
+                peer.ask("load", save_id="one")
+                peer.write(0.5)
+                peer.train(1)
+                peer.end()
+
+            model = Rotary()
+            os.environ["ATOLL_SOCKET"] = self.path("s%d" % number)
+            with FakeExchange(self.path("s%d" % number), script), atoll.Island(
+                    "nobody:1", run=fake_exchange.RUN, model=model,
+                    work_dir=self.path("w%d" % number),
+                    buffers="average") as island:
+                self.assertEqual(model.mean.tolist(), [0.5] * 2)
+                model.steps += 3
+                island.step()
+                # A restart has it from the state, or from the run.
+                self.assertEqual(model.steps[0], 0.5 if more else 3)
+                island.step()
+
     def test_another_model_is_refused_with_names(self):
         def script(peer):
             peer.hello(1)

@@ -34,6 +34,19 @@ def _run_name(name: str, names: Names) -> str:
     return _FOREIGN.sub(lambda found: "_u%x_" % ord(found[0]), name)
 
 
+def _averaged(model: Any, names: Names, kept: Container[str]
+              ) -> list[tuple[str, Any]]:
+    """Buffers of floating-point numbers that a state_dict of the model has.
+
+    `kept`: names in the layout of others, which older packages averaged too.
+    """
+    away = {id(getattr(module, name)) for module in model.modules()
+            for name in module._non_persistent_buffers_set}
+    return [(name, buffer) for name, buffer in model.named_buffers()
+            if buffer.is_floating_point() and (
+                id(buffer) not in away or _run_name(name, names) in kept)]
+
+
 def shared_tensors(model: Any, buffers: str, names: Names = None,
                    kept: Container[str] = (),
                    may_be_meta: bool = False) -> dict[str, Any]:
@@ -41,7 +54,7 @@ def shared_tensors(model: Any, buffers: str, names: Names = None,
 
     Trained parameters in the order of named_parameters(): tied ones once,
     under their first name; frozen ones are left out. With "average" also the
-    buffers of floating-point numbers.
+    persistent buffers of floating-point numbers.
 
     Args:
       names: The layout's name of each name of the model that differs.
@@ -54,8 +67,7 @@ def shared_tensors(model: Any, buffers: str, names: Names = None,
     found = [(n, p) for n, p in model.named_parameters()
              if p.requires_grad or _run_name(n, names) in kept]
     if buffers == "average":
-        found += [(n, b) for n, b in model.named_buffers()
-                  if b.is_floating_point()]
+        found += _averaged(model, names, kept)
     for name, tensor in found:
         short = _run_name(name, names)
         if short in tensors:
@@ -106,6 +118,14 @@ class SharedTensors:
                 not self._stepped):
             raise _has_masters("no optimizer of `state` steps a parameter of "
                                "the model")
+
+    def fit(self, layout: Container[str]) -> None:
+        """Adds buffers that only a run of an older package averages."""
+        if self._buffers == "average":
+            self._shapes.update(
+                (_run_name(name, self._names), buffer.shape)
+                for name, buffer in _averaged(self._model, self._names,
+                                              layout))
 
     def _find(self, kept: Container[str] = ()) -> dict[str, Any]:
         if _torch.has_ranks():
@@ -189,9 +209,10 @@ class ModuleParameters(Parameters):
         self._values = Values()
 
     def bind(self, regions: Regions) -> None:
+        views = regions.all_views()
+        self._tensors.fit(views)
         check_layout({name: tuple(of.tensor.shape)
-                      for name, of in self._tensors.now().items()},
-                     regions.all_views())
+                      for name, of in self._tensors.now().items()}, views)
         self._regions = regions
 
     def _each(self, fragments: Iterable[int]
@@ -220,19 +241,22 @@ class ModuleParameters(Parameters):
 
 
 class LocalBuffers:
-    """The buffers that are not shared, as a part of the trainer's state."""
+    """Buffers that new runs do not average, a part of the trainer's state."""
 
     def __init__(self, model: Any, buffers: str):
         self._model = model
         self._is_average = buffers == "average"
 
     def _buffers(self) -> dict[str, Any]:
+        averaged = {name for name, _ in _averaged(self._model, None, ())
+                    } if self._is_average else ()
         return {name: buffer for name, buffer in self._model.named_buffers()
-                if not (self._is_average and buffer.is_floating_point())}
+                if name not in averaged}
 
     def state_dict(self) -> dict[str, Any]:
         return self._buffers()
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         for name, buffer in self._buffers().items():
-            buffer.data.copy_(saved[name])
+            if name in saved:  # An older package saved fewer.
+                buffer.data.copy_(saved[name])
