@@ -271,6 +271,67 @@ class ParametersTest(TorchCase):
                 self.assertEqual(value.item(), 3)
             island.step()
 
+    def test_masters_of_some_parameters_only_must_be_given(self):
+        layout = {name: [1] for name in ("half_", "whole", "idle")}
+        critic = torch.nn.Parameter(torch.ones(1))  # Not in the run.
+
+        class Mixed(torch.nn.Module):
+
+            def __init__(self):
+                super().__init__()
+                for name in layout:
+                    setattr(self, name, torch.nn.Parameter(torch.ones(
+                        1, dtype=torch.bfloat16 if name == "half_" else None)))
+
+        def play(steps_master, given=None, moves_idle=False, refused=False):
+            def script(peer):
+                begin(peer, layout, 1.0)
+                if refused:
+                    peer.train(1)
+                    with self.assertRaisesRegex(AssertionError, "MASTER_PARA"):
+                        peer.read()
+                    return
+                for _ in range(2):
+                    peer.train(1)
+                    seen.append(peer.read()[0].tolist())
+                    peer.write(2.0)
+                peer.end()
+
+            seen, model = [], Mixed()
+            master = model.half_.detach().float()
+            first = [master] if steps_master else [model.half_, critic]
+            optimizer = torch.optim.SGD([*first, model.whole], lr=1)
+            address = os.environ["ATOLL_SOCKET"] = self.path(
+                "s%s%s" % (steps_master, given))
+            parameters = given and {name: {"half_": master, "idle": model.idle}[
+                name] for name in given}
+            with FakeExchange(address, script), atoll.Island(
+                    "nobody:1", run=fake_exchange.RUN, model=model,
+                    work_dir=address + ".work",
+                    state={"optimizer": optimizer},
+                    parameters=parameters) as island:
+                for _ in range(2):
+                    for value in (*first, model.whole):
+                        value.grad = torch.ones_like(value)
+                    optimizer.step()
+                    with torch.no_grad():
+                        if steps_master:
+                            model.half_.copy_(master)
+                        if moves_idle:
+                            model.idle += 1
+                    island.step()
+            return seen
+
+        right = [[0, 0, 1], [1, 1, 2]]
+        self.assertEqual(play(True, ["half_"]), right)
+        self.assertEqual(play(False), right)
+        for given in (None, ["idle"]):
+            with self.assertRaisesRegex(atoll.Error, "(?s)half_ has changed.*"
+                                        "MASTER_PARAMETERS.*`parameters`"):
+                play(True, given, refused=True)
+        # A program may move what no optimizer steps, such as an average.
+        self.assertEqual(play(True, ["half_", "idle"], True)[0], [0, 0, 2])
+
     def test_what_a_program_does_to_parameters_does_not_cut_them_off(self):
         def vector(net):
             utils = torch.nn.utils

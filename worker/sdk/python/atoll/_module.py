@@ -85,15 +85,27 @@ class Shared(NamedTuple):
     """A tensor that islands average, and the one that the optimizer steps.
 
     They are one, but for mixed precision with masters in f32.
+
+    Attributes:
+      watched: Gets the tensor's values after a write; None: it is stepped.
     """
 
     tensor: Any
     master: Any
+    watched: dict[str, Any] | None = None
 
     def write(self, values: Values, name: str, new: Any) -> None:
         values.write(name, _shards.local(self.master), new)
         if self.master is not self.tensor:
             _shards.local(self.tensor).copy_(new)
+        if self.watched is not None:
+            self.watched[name] = _on_host(self.tensor)
+
+
+def _on_host(tensor: Any) -> Any:
+    """A copy of this rank's values, in f32."""
+    torch = _torch.loaded()
+    return _shards.local(tensor).to("cpu", torch.float32, copy=True)
 
 
 class SharedTensors:
@@ -111,6 +123,7 @@ class SharedTensors:
         self._masters = masters
         self._optimizers = list(optimizers)
         self._stepped: set[str] = set()
+        self._watched: dict[str, Any] = {}  # As in Shared.
         tensors = self._find()
         self._shapes = {name: tensor.shape for name, tensor in tensors.items()}
         self.now()
@@ -136,7 +149,7 @@ class SharedTensors:
         """The tensors, by the layout's name.
 
         Error PARAMETER_MOVED: they are not those of the constructor.
-        MASTER_PARAMETERS: an optimizer has a copy in f32 of its own.
+        MASTER_PARAMETERS: an optimizer steps a copy in f32 instead.
         """
         tensors = self._find(self._shapes)
         for name in [*self._shapes, *tensors]:
@@ -159,7 +172,8 @@ class SharedTensors:
                             (own_name, list(master.shape)),
                             code="INVALID_ARGUMENT")
             found[name] = Shared(tensors[name], master)
-        self._check_optimizers(found)
+        self._check_optimizers(found, {_run_name(name, self._names)
+                                       for name in masters or ()})
         return found
 
     def frozen(self) -> dict[str, str]:
@@ -178,7 +192,9 @@ class SharedTensors:
         return all(_shards.local(of.master).isfinite().all()
                    for of in self.now().values())
 
-    def _check_optimizers(self, found: Mapping[str, Shared]) -> None:
+    def _check_optimizers(self, found: dict[str, Shared],
+                          given: Container[str]) -> None:
+        """`given`: the names of tensors whose masters are known."""
         states = {id(parameter): getattr(optimizer, "state", {}).get(parameter)
                   for optimizer in self._optimizers
                   for group in optimizer.param_groups
@@ -192,11 +208,29 @@ class SharedTensors:
                    for key in states[id(found[name].master)] or ()):
                 raise _has_masters("the optimizer steps a copy of " + name)
         self._stepped = stepped
+        known = {id(of.master) for of in found.values()}.union(
+            id(parameter) for _, parameter in self._model.named_parameters())
+        before, self._watched = self._watched, {}
+        if known.issuperset(states):
+            return
+        # The other tensors may be masters of parameters that move unstepped.
+        for name, of in found.items():
+            if name in stepped or name in given or not of.tensor.requires_grad:
+                continue
+            if name in before:
+                self._watched[name] = before[name]
+                if not before[name].equal(_on_host(of.tensor)):
+                    raise _has_masters("%s has changed, no optimizer of "
+                                       "`state` steps it, and one steps "
+                                       "tensors that are not the model's" %
+                                       name)
+            found[name] = of._replace(watched=self._watched)
 
 
 def _has_masters(why: str) -> Error:
     return Error(why, reason="MASTER_PARAMETERS", code="FAILED_PRECONDITION",
-                 hint="Give `parameters` the tensors that it steps.")
+                 hint="Give `parameters` the tensors that it steps instead "
+                 "of the model's.")
 
 
 class ModuleParameters(Parameters):
