@@ -565,7 +565,8 @@ class ParametersTest(TorchCase):
                          [("embedding", 1 / 256), ("vector", 1), ("vector", 0)])
 
     def test_unusual_tensors_are_refused(self):
-        with self.assertRaisesRegex(atoll.Error, "UNSUPPORTED_TENSOR"):
+        with self.assertRaisesRegex(atoll.Error, "weight is on the meta device "
+                                    ".*UNSUPPORTED_TENSOR"):
             self.island(model=torch.nn.Linear(2, 2, device="meta"))
 
 
@@ -1013,6 +1014,20 @@ class LossTest(TorchCase):
             self.assertIsNone(waiting.grad_fn)
             island.step(loss=torch.tensor([3.0], dtype=torch.bfloat16))
             island.step(loss=torch.tensor(float("nan")))
+
+    def test_a_tensor_that_is_no_count_of_tokens_is_an_error(self):
+        def script(peer):
+            begin(peer, {"weight": [1, 1], "bias": [1]}, weight_unit="tokens")
+            peer.tell("train", step_count=1)
+            self.assertEqual(peer.wait_for_close()[0]["error"]["reason"],
+                             "WRONG_WEIGHT")
+
+        for number, weight in enumerate((float("nan"), -1.0, [1.0, 2.0])):
+            address = os.environ["ATOLL_SOCKET"] = self.path("s%d" % number)
+            with FakeExchange(address, script), self.assertRaisesRegex(
+                    atoll.Error, "^tokens is "), self.island(
+                        model=torch.nn.Linear(1, 1)) as island:
+                island.step(tokens=torch.tensor(weight))
 
     def test_a_loss_may_be_in_memory_that_the_next_step_writes(self):
         def script(peer):

@@ -403,7 +403,8 @@ class Island:
         Returns False once the run is complete: leave the loop.
 
         Error: the run was cancelled, or the exchange cannot continue;
-        NO_WEIGHT: the run counts tokens or samples, and the step has none.
+        NO_WEIGHT, WRONG_WEIGHT: the run counts tokens or samples, and the step
+        has none, or no number of them.
         """
         train = self._train
         if train is None:
