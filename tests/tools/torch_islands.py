@@ -49,7 +49,7 @@ _TESTS = ("worker/sdk/python/torch_test.py",
           "worker/sdk/python/torch_mesh_test.py",
           "worker/sdk/python/hf_test.py",
           "worker/sdk/examples/examples_test.py")
-_PACKAGES = ("torch", "numpy", "transformers", "accelerate")
+_PACKAGES = ("torch", "numpy", "transformers", "accelerate", "torchdata")
 _ENGINE, _TORCH = "engine", "torch"
 _TIMEOUT_S = 3600
 _RATIO_EACH, _RATIO_MEAN = 0.01, 0.003

@@ -238,6 +238,17 @@ class CallbackTest(cases.FolderCase):
         self.assertTrue(all(torch.all(p == 0.125)
                             for p in trainer.model.parameters()))
 
+    def test_a_checkpoint_of_the_trainer_is_refused(self):
+        def script(peer):
+            self.begin(peer)
+            peer.train(2)
+            peer.end()
+
+        trainer = self.train(script, save_strategy="steps", save_steps=1)
+        with self.assertRaisesRegex(atoll.Error, "(?s)at step 2 .*Leave out "
+                                    "resume_from_checkpoint"):
+            trainer.train(resume_from_checkpoint=True)
+
     def test_the_trainer_s_end_leaves_the_run(self):
         def script(peer):
             self.begin(peer)

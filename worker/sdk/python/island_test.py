@@ -460,6 +460,22 @@ class LoopTest(IslandCase):
                         ((unit or "tokens",) * 2)), self.island() as island:
                     island.step(**step)
 
+    def test_a_weight_that_is_no_count_is_an_error_at_once(self):
+        def script(peer):
+            peer.begin(weight_unit=unit)
+            self.assertEqual(peer.train(1)["token_count"], "7")
+            peer.end()
+
+        for unit in ("tokens", "samples"):
+            os.environ["ATOLL_SOCKET"] = self.socket = self.path(unit)
+            with self.exchange(script), self.island() as island:
+                for weight in (float("nan"), np.float32("inf"), -1, -0.5, "5",
+                               [5], np.arange(2)):
+                    with self.assertRaisesRegex(
+                            atoll.Error, "^%s is .*WRONG_WEIGHT" % unit):
+                        island.step(**{unit: weight})
+                island.step(**{unit: np.float32(7)})
+
     def test_a_unit_that_it_does_not_know_is_an_error(self):
         def script(peer):
             peer.hello(weight_unit="words")

@@ -271,6 +271,67 @@ class ParametersTest(TorchCase):
                 self.assertEqual(value.item(), 3)
             island.step()
 
+    def test_masters_of_some_parameters_only_must_be_given(self):
+        layout = {name: [1] for name in ("half_", "whole", "idle")}
+        critic = torch.nn.Parameter(torch.ones(1))  # Not in the run.
+
+        class Mixed(torch.nn.Module):
+
+            def __init__(self):
+                super().__init__()
+                for name in layout:
+                    setattr(self, name, torch.nn.Parameter(torch.ones(
+                        1, dtype=torch.bfloat16 if name == "half_" else None)))
+
+        def play(steps_master, given=None, moves_idle=False, refused=False):
+            def script(peer):
+                begin(peer, layout, 1.0)
+                if refused:
+                    peer.train(1)
+                    with self.assertRaisesRegex(AssertionError, "MASTER_PARA"):
+                        peer.read()
+                    return
+                for _ in range(2):
+                    peer.train(1)
+                    seen.append(peer.read()[0].tolist())
+                    peer.write(2.0)
+                peer.end()
+
+            seen, model = [], Mixed()
+            master = model.half_.detach().float()
+            first = [master] if steps_master else [model.half_, critic]
+            optimizer = torch.optim.SGD([*first, model.whole], lr=1)
+            address = os.environ["ATOLL_SOCKET"] = self.path(
+                "s%s%s" % (steps_master, given))
+            parameters = given and {name: {"half_": master, "idle": model.idle}[
+                name] for name in given}
+            with FakeExchange(address, script), atoll.Island(
+                    "nobody:1", run=fake_exchange.RUN, model=model,
+                    work_dir=address + ".work",
+                    state={"optimizer": optimizer},
+                    parameters=parameters) as island:
+                for _ in range(2):
+                    for value in (*first, model.whole):
+                        value.grad = torch.ones_like(value)
+                    optimizer.step()
+                    with torch.no_grad():
+                        if steps_master:
+                            model.half_.copy_(master)
+                        if moves_idle:
+                            model.idle += 1
+                    island.step()
+            return seen
+
+        right = [[0, 0, 1], [1, 1, 2]]
+        self.assertEqual(play(True, ["half_"]), right)
+        self.assertEqual(play(False), right)
+        for given in (None, ["idle"]):
+            with self.assertRaisesRegex(atoll.Error, "(?s)half_ has changed.*"
+                                        "MASTER_PARAMETERS.*`parameters`"):
+                play(True, given, refused=True)
+        # A program may move what no optimizer steps, such as an average.
+        self.assertEqual(play(True, ["half_", "idle"], True)[0], [0, 0, 2])
+
     def test_what_a_program_does_to_parameters_does_not_cut_them_off(self):
         def vector(net):
             utils = torch.nn.utils
@@ -417,6 +478,43 @@ class ParametersTest(TorchCase):
             self.assertEqual(int(model.norm.num_batches_tracked), 0)
             island.step()
 
+    def test_only_an_older_run_averages_buffers_that_are_not_persistent(self):
+        class Rotary(torch.nn.Linear):
+
+            def __init__(self):
+                super().__init__(1, 1)
+                self.register_buffer("mean", torch.zeros(2))
+                self.register_buffer("steps", torch.zeros(3), persistent=False)
+                self.register_buffer("unset", None, persistent=False)
+
+        layout = {"weight": [1, 1], "bias": [1], "mean": [2]}
+        self.assertEqual(list(_layout.of_module(Rotary(), "average", None)),
+                         list(layout))
+        for number, more in enumerate(({}, {"steps": [3]})):
+            def script(peer):
+                begin(peer, {**layout, **more}, 0.5)
+                peer.train(1)
+                self.assertEqual(peer.read()[0][4:].tolist(),
+                                 [3.5] * (3 if more else 0))
+                peer.ask("save", save_id="one")
+                peer.ask("load", save_id="one")
+                peer.write(0.5)
+                peer.train(1)
+                peer.end()
+
+            model = Rotary()
+            os.environ["ATOLL_SOCKET"] = self.path("s%d" % number)
+            with FakeExchange(self.path("s%d" % number), script), atoll.Island(
+                    "nobody:1", run=fake_exchange.RUN, model=model,
+                    work_dir=self.path("w%d" % number),
+                    buffers="average") as island:
+                self.assertEqual(model.mean.tolist(), [0.5] * 2)
+                model.steps += 3
+                island.step()
+                # A restart has it from the state, or from the run.
+                self.assertEqual(model.steps[0], 0.5 if more else 3)
+                island.step()
+
     def test_another_model_is_refused_with_names(self):
         def script(peer):
             peer.hello(1)
@@ -467,7 +565,8 @@ class ParametersTest(TorchCase):
                          [("embedding", 1 / 256), ("vector", 1), ("vector", 0)])
 
     def test_unusual_tensors_are_refused(self):
-        with self.assertRaisesRegex(atoll.Error, "UNSUPPORTED_TENSOR"):
+        with self.assertRaisesRegex(atoll.Error, "weight is on the meta device "
+                                    ".*UNSUPPORTED_TENSOR"):
             self.island(model=torch.nn.Linear(2, 2, device="meta"))
 
 
@@ -915,6 +1014,20 @@ class LossTest(TorchCase):
             self.assertIsNone(waiting.grad_fn)
             island.step(loss=torch.tensor([3.0], dtype=torch.bfloat16))
             island.step(loss=torch.tensor(float("nan")))
+
+    def test_a_tensor_that_is_no_count_of_tokens_is_an_error(self):
+        def script(peer):
+            begin(peer, {"weight": [1, 1], "bias": [1]}, weight_unit="tokens")
+            peer.tell("train", step_count=1)
+            self.assertEqual(peer.wait_for_close()[0]["error"]["reason"],
+                             "WRONG_WEIGHT")
+
+        for number, weight in enumerate((float("nan"), -1.0, [1.0, 2.0])):
+            address = os.environ["ATOLL_SOCKET"] = self.path("s%d" % number)
+            with FakeExchange(address, script), self.assertRaisesRegex(
+                    atoll.Error, "^tokens is "), self.island(
+                        model=torch.nn.Linear(1, 1)) as island:
+                island.step(tokens=torch.tensor(weight))
 
     def test_a_loss_may_be_in_memory_that_the_next_step_writes(self):
         def script(peer):

@@ -131,10 +131,11 @@ class MeshParameters(Parameters):
 
     def bind(self, regions: Regions) -> None:
         """As Parameters: the ranks together must have the run's layout."""
+        self._views = regions.all_views()
+        self._tensors.fit(self._views)
         told = self._ranks.together(
             lambda: (regions.is_shared, self._holdings()))
         self._is_near, self._mine = told[self._ranks.rank]
-        self._views = regions.all_views()
         check_layout(_shapes(holdings for _, holdings in told), self._views)
         near = [rank for rank, (is_near, _) in enumerate(told) if is_near]
         parts = {name: parts_of(name, index, {

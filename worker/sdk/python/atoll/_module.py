@@ -34,6 +34,19 @@ def _run_name(name: str, names: Names) -> str:
     return _FOREIGN.sub(lambda found: "_u%x_" % ord(found[0]), name)
 
 
+def _averaged(model: Any, names: Names, kept: Container[str]
+              ) -> list[tuple[str, Any]]:
+    """Buffers of floating-point numbers that a state_dict of the model has.
+
+    `kept`: names in the layout of others, which older packages averaged too.
+    """
+    away = {id(getattr(module, name)) for module in model.modules()
+            for name in module._non_persistent_buffers_set}
+    return [(name, buffer) for name, buffer in model.named_buffers()
+            if buffer.is_floating_point() and (
+                id(buffer) not in away or _run_name(name, names) in kept)]
+
+
 def shared_tensors(model: Any, buffers: str, names: Names = None,
                    kept: Container[str] = (),
                    may_be_meta: bool = False) -> dict[str, Any]:
@@ -41,7 +54,7 @@ def shared_tensors(model: Any, buffers: str, names: Names = None,
 
     Trained parameters in the order of named_parameters(): tied ones once,
     under their first name; frozen ones are left out. With "average" also the
-    buffers of floating-point numbers.
+    persistent buffers of floating-point numbers.
 
     Args:
       names: The layout's name of each name of the model that differs.
@@ -54,8 +67,7 @@ def shared_tensors(model: Any, buffers: str, names: Names = None,
     found = [(n, p) for n, p in model.named_parameters()
              if p.requires_grad or _run_name(n, names) in kept]
     if buffers == "average":
-        found += [(n, b) for n, b in model.named_buffers()
-                  if b.is_floating_point()]
+        found += _averaged(model, names, kept)
     for name, tensor in found:
         short = _run_name(name, names)
         if short in tensors:
@@ -73,15 +85,27 @@ class Shared(NamedTuple):
     """A tensor that islands average, and the one that the optimizer steps.
 
     They are one, but for mixed precision with masters in f32.
+
+    Attributes:
+      watched: Gets the tensor's values after a write; None: it is stepped.
     """
 
     tensor: Any
     master: Any
+    watched: dict[str, Any] | None = None
 
     def write(self, values: Values, name: str, new: Any) -> None:
         values.write(name, _shards.local(self.master), new)
         if self.master is not self.tensor:
             _shards.local(self.tensor).copy_(new)
+        if self.watched is not None:
+            self.watched[name] = _on_host(self.tensor)
+
+
+def _on_host(tensor: Any) -> Any:
+    """A copy of this rank's values, in f32."""
+    torch = _torch.loaded()
+    return _shards.local(tensor).to("cpu", torch.float32, copy=True)
 
 
 class SharedTensors:
@@ -99,6 +123,7 @@ class SharedTensors:
         self._masters = masters
         self._optimizers = list(optimizers)
         self._stepped: set[str] = set()
+        self._watched: dict[str, Any] = {}  # As in Shared.
         tensors = self._find()
         self._shapes = {name: tensor.shape for name, tensor in tensors.items()}
         self.now()
@@ -106,6 +131,14 @@ class SharedTensors:
                 not self._stepped):
             raise _has_masters("no optimizer of `state` steps a parameter of "
                                "the model")
+
+    def fit(self, layout: Container[str]) -> None:
+        """Adds buffers that only a run of an older package averages."""
+        if self._buffers == "average":
+            self._shapes.update(
+                (_run_name(name, self._names), buffer.shape)
+                for name, buffer in _averaged(self._model, self._names,
+                                              layout))
 
     def _find(self, kept: Container[str] = ()) -> dict[str, Any]:
         if _torch.has_ranks():
@@ -116,7 +149,7 @@ class SharedTensors:
         """The tensors, by the layout's name.
 
         Error PARAMETER_MOVED: they are not those of the constructor.
-        MASTER_PARAMETERS: an optimizer has a copy in f32 of its own.
+        MASTER_PARAMETERS: an optimizer steps a copy in f32 instead.
         """
         tensors = self._find(self._shapes)
         for name in [*self._shapes, *tensors]:
@@ -139,7 +172,8 @@ class SharedTensors:
                             (own_name, list(master.shape)),
                             code="INVALID_ARGUMENT")
             found[name] = Shared(tensors[name], master)
-        self._check_optimizers(found)
+        self._check_optimizers(found, {_run_name(name, self._names)
+                                       for name in masters or ()})
         return found
 
     def frozen(self) -> dict[str, str]:
@@ -158,7 +192,9 @@ class SharedTensors:
         return all(_shards.local(of.master).isfinite().all()
                    for of in self.now().values())
 
-    def _check_optimizers(self, found: Mapping[str, Shared]) -> None:
+    def _check_optimizers(self, found: dict[str, Shared],
+                          given: Container[str]) -> None:
+        """`given`: the names of tensors whose masters are known."""
         states = {id(parameter): getattr(optimizer, "state", {}).get(parameter)
                   for optimizer in self._optimizers
                   for group in optimizer.param_groups
@@ -172,11 +208,29 @@ class SharedTensors:
                    for key in states[id(found[name].master)] or ()):
                 raise _has_masters("the optimizer steps a copy of " + name)
         self._stepped = stepped
+        known = {id(of.master) for of in found.values()}.union(
+            id(parameter) for _, parameter in self._model.named_parameters())
+        before, self._watched = self._watched, {}
+        if known.issuperset(states):
+            return
+        # The other tensors may be masters of parameters that move unstepped.
+        for name, of in found.items():
+            if name in stepped or name in given or not of.tensor.requires_grad:
+                continue
+            if name in before:
+                self._watched[name] = before[name]
+                if not before[name].equal(_on_host(of.tensor)):
+                    raise _has_masters("%s has changed, no optimizer of "
+                                       "`state` steps it, and one steps "
+                                       "tensors that are not the model's" %
+                                       name)
+            found[name] = of._replace(watched=self._watched)
 
 
 def _has_masters(why: str) -> Error:
     return Error(why, reason="MASTER_PARAMETERS", code="FAILED_PRECONDITION",
-                 hint="Give `parameters` the tensors that it steps.")
+                 hint="Give `parameters` the tensors that it steps instead "
+                 "of the model's.")
 
 
 class ModuleParameters(Parameters):
@@ -189,9 +243,10 @@ class ModuleParameters(Parameters):
         self._values = Values()
 
     def bind(self, regions: Regions) -> None:
+        views = regions.all_views()
+        self._tensors.fit(views)
         check_layout({name: tuple(of.tensor.shape)
-                      for name, of in self._tensors.now().items()},
-                     regions.all_views())
+                      for name, of in self._tensors.now().items()}, views)
         self._regions = regions
 
     def _each(self, fragments: Iterable[int]
@@ -220,19 +275,22 @@ class ModuleParameters(Parameters):
 
 
 class LocalBuffers:
-    """The buffers that are not shared, as a part of the trainer's state."""
+    """Buffers that new runs do not average, a part of the trainer's state."""
 
     def __init__(self, model: Any, buffers: str):
         self._model = model
         self._is_average = buffers == "average"
 
     def _buffers(self) -> dict[str, Any]:
+        averaged = {name for name, _ in _averaged(self._model, None, ())
+                    } if self._is_average else ()
         return {name: buffer for name, buffer in self._model.named_buffers()
-                if not (self._is_average and buffer.is_floating_point())}
+                if name not in averaged}
 
     def state_dict(self) -> dict[str, Any]:
         return self._buffers()
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         for name, buffer in self._buffers().items():
-            buffer.data.copy_(saved[name])
+            if name in saved:  # An older package saved fewer.
+                buffer.data.copy_(saved[name])

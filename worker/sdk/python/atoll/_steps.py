@@ -94,6 +94,24 @@ def _is_on_device(value: Any) -> bool:
     return _torch.is_tensor(value) and value.device.type != "cpu"
 
 
+def _checked(weight: Any, name: str) -> Any:
+    """`weight`, if it may be a step's. Does not wait for a device.
+
+    Error WRONG_WEIGHT.
+    """
+    if _torch.is_tensor(weight):
+        is_right = weight.numel() == 1
+    elif isinstance(weight, (int, float, np.number, np.ndarray)):
+        is_right = np.size(weight) == 1 and 0 <= weight < math.inf
+    else:  # Maybe a tensor of another library.
+        is_right = hasattr(weight, "__int__")
+    if not is_right:
+        raise Error("%s is %.80r" % (name, weight), reason="WRONG_WEIGHT",
+                    code="INVALID_ARGUMENT", hint="Give island.step a finite "
+                    "number that is not negative.")
+    return weight
+
+
 class OpenTrain:
     """A request to train, and the sums of the steps that are done.
 
@@ -144,10 +162,14 @@ class OpenTrain:
         A tensor, or what another library has instead, stays where it is:
         reading it would wait for its device.
 
-        Error NO_WEIGHT: the run's unit is not given; nothing is counted.
+        Error NO_WEIGHT, WRONG_WEIGHT: the run's unit is not given, or is no
+        count; nothing is counted.
         """
+        name = "tokens"
         if tokens is None or not self._counts_tokens:
-            tokens = self._weight(samples)
+            name, tokens = "samples", self._weight(samples)
+        if type(tokens) is not int or tokens < 0:
+            tokens = _checked(tokens, name)
         done = self.done
         if loss is not None:
             if type(loss) is not float:
@@ -246,7 +268,13 @@ class OpenTrain:
         if self._loss_count and loss is not None and (
                 math.isfinite(loss) or is_sound()):
             loss = self._loss_sum / self._loss_count
-        return Sums(self.done, int(self._tokens), loss, self._metrics)
+        return Sums(self.done, self._token_count(), loss, self._metrics)
+
+    def _token_count(self) -> int:
+        """Waits for the device. Error WRONG_WEIGHT: tensors had no counts."""
+        if not 0 <= self._tokens < math.inf:
+            _checked(float(self._tokens), self.unit or "tokens")
+        return int(self._tokens)
 
     def _waits_for_a_device(self) -> bool:
         return any(map(_is_on_device, (*self._waiting.values(),
@@ -265,7 +293,7 @@ class OpenTrain:
         body: dict[str, Any] = {"step_count": self.done}
         if not self._waits_for_a_device():
             self._read_losses()
-            body["token_count"] = int(self._tokens)
+            body["token_count"] = self._token_count()
             if self._newest_loss is not None and math.isfinite(
                     self._newest_loss):
                 body["loss"] = self._newest_loss

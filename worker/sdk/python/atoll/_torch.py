@@ -70,8 +70,13 @@ def reshard(model: Any) -> None:
 def refuse_unusual(value: Any, name: str, may_be_meta: bool = False) -> None:
     """Error UNSUPPORTED_TENSOR: a tensor that is not plain and strided."""
     torch = loaded()
-    if (hasattr(value, "device_mesh") or
-            (value.is_meta and not may_be_meta) or value.layout is not torch.strided or value.is_quantized):
+    if value.is_meta and not may_be_meta:
+        raise Error("%s is on the meta device and has no values" % name,
+                    reason="UNSUPPORTED_TENSOR", code="UNIMPLEMENTED",
+                    hint="Give it values first, as model.to_empty(device=...) "
+                    "and a load of a state_dict do.")
+    if (hasattr(value, "device_mesh") or value.layout is not torch.strided or
+            value.is_quantized):
         raise Error("%s is a %s of a kind that is not supported" %
                     (name, type(value).__name__), reason="UNSUPPORTED_TENSOR",
                     code="UNIMPLEMENTED",

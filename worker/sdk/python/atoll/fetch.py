@@ -35,8 +35,6 @@ def fetch(run_id: str, model: Any = None, *,
     """
     if (model is None) == (arrays is None):
         raise Error("give model or arrays", code="INVALID_ARGUMENT")
-    mine: Mapping[str, Any] = arrays if arrays is not None else (
-        _module.shared_tensors(model, buffers, names))
     flags = ["--coordinator", coordinator] if coordinator else []
     with tempfile.TemporaryDirectory(prefix="atoll-fetch-") as folder:
         _atoll("run", "export", run_id, "--output", folder, *flags)
@@ -47,6 +45,8 @@ def fetch(run_id: str, model: Any = None, *,
                 found, _ = _safetensors.read(file)
             theirs.update((name, np.frombuffer(a.data, "<f4").reshape(a.shape))
                           for name, a in found.items())
+    mine: Mapping[str, Any] = arrays if arrays is not None else (
+        _module.shared_tensors(model, buffers, names, theirs))
     check_layout({name: tuple(value.shape) for name, value in mine.items()},
                  theirs)
     for name, value in mine.items():

@@ -171,7 +171,8 @@ class AtollCallback(transformers.TrainerCallback):
     the one that the model returns. A step's tokens are its labels other than
     -100; its samples are the rows of the model's first input.
 
-    A restart repeats the same bits, if an item of the data set uses no random
+    Leave out resume_from_checkpoint: the island's own state continues. A
+    restart repeats the same bits, if an item of the data set uses no random
     generator, and gradient_accumulation_steps divides the batches of an epoch.
     It reads the batches of the epoch again that came before its position. The
     exchange sees an exception in the training as a death of the process.
@@ -201,6 +202,13 @@ class AtollCallback(transformers.TrainerCallback):
 
     def on_train_begin(self, args, state, control, *, model, optimizer,
                        lr_scheduler, train_dataloader, **_):
+        if state.global_step:
+            raise Error("the Trainer has resumed from a checkpoint, at step %d"
+                        % state.global_step, reason="RESUMED",
+                        code="FAILED_PRECONDITION",
+                        hint="Leave out resume_from_checkpoint: the island "
+                        "continues from its own state, or has the parameters "
+                        "of a complete run.")
         try:
             epoch_size = len(train_dataloader)
         except TypeError:

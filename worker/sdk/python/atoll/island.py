@@ -154,9 +154,9 @@ class Island:
             after each round, or every ten minutes if the write takes 5 % of a
             round. "always": at each request.
           evaluate: As the method `evaluate`; from the first request on.
-          buffers: "average": buffers of floating-point numbers are tensors of
-            the run, and each becomes the mean of the islands' values. "local":
-            each island has its own.
+          buffers: "average": persistent buffers of floating-point numbers are
+            tensors of the run, and each becomes the mean of the islands'
+            values. "local": each island has its own.
           names: The run's name of each of the model's names that differs. A
             run's names are of A-Z a-z 0-9 _ . and -; other characters become
             _uCODE_.
@@ -410,7 +410,8 @@ class Island:
         Returns False once the run is complete: leave the loop.
 
         Error: the run was cancelled, or the exchange cannot continue;
-        NO_WEIGHT: the run counts tokens or samples, and the step has none.
+        NO_WEIGHT, WRONG_WEIGHT: the run counts tokens or samples, and the step
+        has none, or no number of them.
         """
         train = self._train
         if train is None:
