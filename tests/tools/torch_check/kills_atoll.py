@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Trains the GPT of gpt.py with a loader that has a state. Arguments: SEED SHARD
+"""Trains the GPT of gpt.py with dropout and a loader that has a state.
+
+Arguments: SEED SHARD
 
 It prints what kills must not change: the last rate, the parameters, and how
 often the optimizer's own count of steps went back.
@@ -33,6 +35,8 @@ class Windows(torch.utils.data.Dataset):
 
 def main(seed, shard):
     model = make_model(seed)
+    model.blocks.register_forward_hook(
+        lambda _, __, x: torch.nn.functional.dropout(x, 0.1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     data, _ = corpus.split(shard)

@@ -13,9 +13,9 @@ there. Needs the programs of `bazel build -c opt //...`, or ATOLL_BIN. Checks:
   losses   gpt through torchft's DiLoCo and Atoll's, the same data and settings:
            the mean losses differ by less than the seeds do
   faults   what a fault does to the trainer and to the other, with either
-  kills    a cosine ends at 0 over 20 kills; a strict run with torchdata's
-           StatefulDataLoader ends as without kills; the loss of an exchange
-           rewinds no trainer
+  kills    a cosine ends at 0 over 20 kills; a strict run with dropout and
+           torchdata's StatefulDataLoader ends as without kills; the loss of an
+           exchange rewinds no trainer
 
 Prints tables in Markdown, also to FILE. The last line is `N passed, N failed`.
 """

@@ -816,7 +816,7 @@ class StatefulLoaderTest(AttachCase):
             for _ in [*deaths, None]:
                 trainer[:] = [_FORK.Process(target=self.loop, args=how)]
                 trainer[0].start()
-                trainer[0].join()  # Its workers live on: a bound waits for them.
+                trainer[0].join()  # A bound would wait for its workers.
                 codes.append(trainer[0].exitcode)
         self.assertEqual(codes, [-signal.SIGKILL] * len(deaths) + [0])
         return record[2].tolist()
