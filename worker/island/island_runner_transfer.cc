@@ -113,7 +113,8 @@ absl::Status IslandRunner::DoTransfer(Lane lane, const PartCommand& command,
   }
   const absl::Time begin = absl::Now();
   const server::TransferCounters before = part_->counters();
-  const absl::Status done = part_->Do(lane, command, bounds.call(), result);
+  const absl::Status done =
+      bounds.Settle(part_->Do(lane, command, bounds.call(), result));
   if (is_push && done.ok()) failpoint::Hit("island.pushed.after");
   const server::TransferCounters after = part_->counters();
   const int64_t own_bytes =

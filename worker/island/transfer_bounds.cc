@@ -60,25 +60,14 @@ Mailbox::ObsoleteCheck PullCheck(const TransferBounds::Env& env,
   };
 }
 
-// True for a plan under which no push of `info` is wanted now.
-Mailbox::ObsoleteCheck PushCheck(const v1::RunSpec& spec, const Action& action,
-                                 const v1::ContributionInfo& info) {
-  if (action.needs_repush) {
-    LOG(WARNING) << "fragment " << action.fragment << ", contribution "
-                 << info.key().seq()
-                 << ": a shard has lost it: it is pushed again";
-  }
-  return [stops_in_pause = !action.needs_repush, schedule = spec.schedule(),
-          anchor_version = info.anchor_version(), fragment = action.fragment,
-          run_epoch = action.run_epoch](const v1::IslandPlan& plan) {
-    // An async run does not merge a contribution that is too old, and after a
-    // restore none of those before counts.
-    return plan.run_epoch() > run_epoch ||
-           !IsFreshEnough(schedule, anchor_version,
-                          CutVersion(plan, fragment)) ||
-           plan.run_state() == v1::RUN_STATE_CANCELLED ||
-           (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
-  };
+bool HasOutcome(const v1::IslandPlan& plan, const v1::ContributionKey& of) {
+  return std::any_of(
+      plan.outcomes().begin(), plan.outcomes().end(), [&](const auto& outcome) {
+        const v1::ContributionKey& key = outcome.key();
+        return key.run_epoch() == of.run_epoch() &&
+               key.fragment() == of.fragment() && key.slot() == of.slot() &&
+               key.seq() == of.seq();
+      });
 }
 
 }  // namespace
@@ -105,7 +94,36 @@ TransferBounds::TransferBounds(const Env& env, Lane lane, const Action& action,
 
 TransferBounds::~TransferBounds() {
   leave_.reset();
+  // A plan may write `decided_` until this returns.
   mailbox_.EndTransfer(lane_);
+}
+
+Mailbox::ObsoleteCheck TransferBounds::PushCheck(
+    const v1::RunSpec& spec, const Action& action,
+    const v1::ContributionInfo& info) {
+  const bool stops_in_pause = !action.needs_repush;
+  if (action.needs_repush) {
+    LOG(WARNING) << "fragment " << action.fragment << ", contribution "
+                 << info.key().seq()
+                 << ": a shard has lost it: it is pushed again";
+  }
+  return [this, stops_in_pause, schedule = spec.schedule(), key = info.key(),
+          anchor_version = info.anchor_version(),
+          fragment = action.fragment,
+          run_epoch = action.run_epoch](const v1::IslandPlan& plan) {
+    // An async run does not merge a contribution that is too old, and after a
+    // restore none of those before counts.
+    const bool is_late =
+        plan.run_epoch() > run_epoch ||
+        !IsFreshEnough(schedule, anchor_version, CutVersion(plan, fragment));
+    decided_ = is_late && HasOutcome(plan, key);
+    return is_late || plan.run_state() == v1::RUN_STATE_CANCELLED ||
+           (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
+  };
+}
+
+absl::Status TransferBounds::Settle(const absl::Status& status) const {
+  return decided_ && absl::IsCancelled(status) ? absl::OkStatus() : status;
 }
 
 }  // namespace atl::worker

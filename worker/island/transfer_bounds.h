@@ -5,10 +5,12 @@
 
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <stop_token>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "atoll/v1/plan.pb.h"
 #include "atoll/v1/run.pb.h"
@@ -47,10 +49,20 @@ class TransferBounds {
   TransferBounds& operator=(const TransferBounds&) = delete;
 
   const server::CallBounds& call() const { return call_; }
+  // Converts the status of an action's transfers to the action's. A push that a
+  // plan stopped that has the contribution's outcome is done: the plan may know
+  // the commit before the servers' answer arrives. Without an outcome the shards
+  // may lack a part, and never tell of it.
+  absl::Status Settle(const absl::Status& status) const;
 
  private:
+  Mailbox::ObsoleteCheck PushCheck(const v1::RunSpec& spec,
+                                   const Action& action,
+                                   const v1::ContributionInfo& info);
+
   Mailbox& mailbox_;
   const Lane lane_;
+  std::atomic<bool> decided_{false};
   server::CallBounds call_;
   std::optional<std::stop_callback<std::function<void()>>> leave_;
 };

@@ -48,12 +48,23 @@ class TransferBoundsTest : public testing::Test {
   v1::ContributionInfo info_;
 };
 
-TEST_F(TransferBoundsTest, APlanThatHasDecidedAPushStopsIt) {
+const absl::Status kCancelled = absl::CancelledError("stopped");
+
+TEST_F(TransferBoundsTest, APushThatAPlanHasDecidedIsDone) {
   const TransferBounds bounds(Env(), Lane::kTraining, Push(), &info_);
   mailbox_.PutPlan(PlanAt(3, v1::RUN_STATE_ACTIVE));
   EXPECT_FALSE(bounds.call().stop.stop_requested());
-  mailbox_.PutPlan(PlanAt(4, v1::RUN_STATE_ACTIVE));
+  EXPECT_TRUE(absl::IsCancelled(bounds.Settle(kCancelled)));
+  v1::IslandPlan plan = PlanAt(4, v1::RUN_STATE_ACTIVE);
+  mailbox_.PutPlan(plan);
   EXPECT_TRUE(bounds.call().stop.stop_requested());
+  // Its round has ended without it.
+  EXPECT_TRUE(absl::IsCancelled(bounds.Settle(kCancelled)));
+  *plan.add_outcomes()->mutable_key() = info_.key();
+  mailbox_.PutPlan(plan);
+  EXPECT_TRUE(bounds.Settle(kCancelled).ok());
+  const absl::Status other = absl::UnavailableError("away");
+  EXPECT_EQ(bounds.Settle(other), other);
 }
 
 TEST_F(TransferBoundsTest, APauseStopsAPushButNotOneThatAShardLost) {
@@ -61,6 +72,7 @@ TEST_F(TransferBoundsTest, APauseStopsAPushButNotOneThatAShardLost) {
     const TransferBounds bounds(Env(), Lane::kTraining, Push(), &info_);
     mailbox_.PutPlan(PlanAt(3, v1::RUN_STATE_PAUSED));
     EXPECT_TRUE(bounds.call().stop.stop_requested());
+    EXPECT_TRUE(absl::IsCancelled(bounds.Settle(kCancelled)));
   }
   Action again = Push();
   again.needs_repush = true;
