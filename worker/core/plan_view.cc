@@ -3,6 +3,38 @@
 #include <algorithm>
 
 namespace atl::worker {
+namespace {
+
+bool IsSame(const v1::ContributionKey& a, const v1::ContributionKey& b) {
+  return a.run_epoch() == b.run_epoch() && a.fragment() == b.fragment() &&
+         a.slot() == b.slot() && a.seq() == b.seq();
+}
+
+template <typename Outcomes>
+const v1::ContributionOutcome* FindIn(const Outcomes& outcomes,
+                                      const v1::ContributionKey& key) {
+  const auto found = std::find_if(
+      outcomes.begin(), outcomes.end(),
+      [&](const auto& outcome) { return IsSame(outcome.key(), key); });
+  return found == outcomes.end() ? nullptr : &*found;
+}
+
+v1::ContributionKey MakeKey(const PlanView& view, int32_t fragment,
+                            int64_t seq) {
+  v1::ContributionKey key;
+  key.set_run_epoch(view.run_epoch);
+  key.set_fragment(fragment);
+  key.set_slot(view.slot);
+  key.set_seq(seq);
+  return key;
+}
+
+}  // namespace
+
+const v1::ContributionOutcome* FindOutcome(const v1::IslandPlan& plan,
+                                           const v1::ContributionKey& key) {
+  return FindIn(plan.outcomes(), key);
+}
 
 int64_t CutVersion(const v1::IslandPlan& plan, int32_t fragment) {
   return fragment >= 0 && fragment < plan.cut_size()
@@ -34,27 +66,17 @@ const v1::SlotPlan* PlanView::FindSlot(const v1::OpenRound& open) const {
 }
 
 v1::Outcome PlanView::FindOutcome(int32_t fragment, int64_t seq) const {
-  const auto matches = [&](const v1::ContributionOutcome& outcome) {
-    const v1::ContributionKey& key = outcome.key();
-    return key.run_epoch() == run_epoch && key.fragment() == fragment &&
-           key.slot() == slot && key.seq() == seq;
-  };
-  for (const v1::ContributionOutcome& outcome : plan.outcomes()) {
-    if (matches(outcome)) return outcome.outcome();
-  }
-  for (const v1::ContributionOutcome& outcome : join_outcomes) {
-    if (matches(outcome)) return outcome.outcome();
-  }
-  return v1::OUTCOME_UNSPECIFIED;
+  const v1::ContributionKey key = MakeKey(*this, fragment, seq);
+  const v1::ContributionOutcome* found = worker::FindOutcome(plan, key);
+  if (found == nullptr) found = FindIn(join_outcomes, key);
+  return found == nullptr ? v1::OUTCOME_UNSPECIFIED : found->outcome();
 }
 
 bool PlanView::NeedsRepush(int32_t fragment, int64_t seq) const {
-  return std::any_of(plan.needs_repush().begin(), plan.needs_repush().end(),
-                     [&](const v1::ContributionKey& key) {
-                       return key.run_epoch() == run_epoch &&
-                              key.fragment() == fragment &&
-                              key.slot() == slot && key.seq() == seq;
-                     });
+  const v1::ContributionKey key = MakeKey(*this, fragment, seq);
+  return std::any_of(
+      plan.needs_repush().begin(), plan.needs_repush().end(),
+      [&](const v1::ContributionKey& other) { return IsSame(other, key); });
 }
 
 bool PlanView::ShardAway() const {

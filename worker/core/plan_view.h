@@ -14,6 +14,10 @@ namespace atl::worker {
 // Newest committed version of `fragment` in `plan`; -1 if none.
 int64_t CutVersion(const v1::IslandPlan& plan, int32_t fragment);
 
+// Outcome of the contribution `key` in `plan`; nullptr if none.
+const v1::ContributionOutcome* FindOutcome(const v1::IslandPlan& plan,
+                                           const v1::ContributionKey& key);
+
 struct PlanView {
   const v1::RunSpec& spec;
   const v1::IslandPlan& plan;

@@ -60,16 +60,6 @@ Mailbox::ObsoleteCheck PullCheck(const TransferBounds::Env& env,
   };
 }
 
-bool HasOutcome(const v1::IslandPlan& plan, const v1::ContributionKey& of) {
-  return std::any_of(
-      plan.outcomes().begin(), plan.outcomes().end(), [&](const auto& outcome) {
-        const v1::ContributionKey& key = outcome.key();
-        return key.run_epoch() == of.run_epoch() &&
-               key.fragment() == of.fragment() && key.slot() == of.slot() &&
-               key.seq() == of.seq();
-      });
-}
-
 }  // namespace
 
 TransferBounds::TransferBounds(const Env& env, Lane lane, const Action& action,
@@ -116,7 +106,7 @@ Mailbox::ObsoleteCheck TransferBounds::PushCheck(
     const bool is_late =
         plan.run_epoch() > run_epoch ||
         !IsFreshEnough(schedule, anchor_version, CutVersion(plan, fragment));
-    decided_ = is_late && HasOutcome(plan, key);
+    decided_ = is_late && FindOutcome(plan, key) != nullptr;
     return is_late || plan.run_state() == v1::RUN_STATE_CANCELLED ||
            (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
   };
