@@ -354,6 +354,53 @@ TEST_F(RunRecordTest, AnOutcomeCountsInPlaceOfWorkThatIsNotTheNewest) {
   EXPECT_EQ(totals.unmerged_step_count(), 4);
 }
 
+TEST_F(RunRecordTest, AnOutcomeCountsInPlaceOfAContributionThatIsNotTheNewest) {
+  Start(ElasticSpec());
+  ASSERT_TRUE(run_->Train("i1", 0));
+  run_->PushAll("i0");
+  run_->Pass(absl::Seconds(10));
+  run_->FollowPlans();
+  run_->FollowPlans();
+  ASSERT_EQ(run_->state().commit_seq(), 1) << run_->machine().waits_for();
+  v1::ReportProgressRequest request;
+  for (int64_t seq : {1, 2, 3, 4}) {
+    v1::UnpushedWork& work = *request.add_unpushed();
+    work = MakeWork(/*version=*/seq > 1, /*step_count=*/seq);
+    work.set_island_epoch(1);
+    work.set_number(seq);
+    work.set_seq(seq);
+  }
+  ASSERT_TRUE(Progress("i1", request).ok());
+  const v1::IslandTotals& totals = run_->state().members()[1].totals;
+  EXPECT_EQ(totals.unpushed_step_count(), 10);
+  run_->Restart(run_->state().revision());
+  run_->PushLate("i1", 0);
+  run_->FollowPlans();
+  ASSERT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_LATE);
+  const v1::IslandTotals& after = run_->state().members()[1].totals;
+  EXPECT_EQ(after.unpushed_step_count(), 9);
+  EXPECT_EQ(after.unmerged_step_count(), 4);
+  run_->CheckLog();
+}
+
+TEST_F(RunRecordTest, FewContributionsWithoutAPushAreKept) {
+  Start(SimpleSpec());
+  v1::ReportProgressRequest request;
+  for (int number = 1; number <= 20; ++number) {
+    v1::UnpushedWork& work = *request.add_unpushed();
+    work = MakeWork(0);
+    work.set_island_epoch(1);
+    work.set_number(number);
+    work.set_seq(40 - number);
+  }
+  ASSERT_TRUE(Progress("i0", request).ok());
+  const Member& member = run_->state().members()[0];
+  EXPECT_EQ(member.totals.unpushed_step_count(), 60);
+  EXPECT_EQ(member.newest_unpushed.size(), kUnpushedKeptMax);
+  ASSERT_TRUE(Progress("i0", request).ok());
+  EXPECT_EQ(member.totals.unpushed_step_count(), 60) << "the answer was lost";
+}
+
 TEST_F(RunRecordTest, AContributionIsUnpushedWorkOnce) {
   Start(SimpleSpec());
   v1::ReportProgressRequest request;
@@ -378,7 +425,8 @@ TEST_F(RunRecordTest, AContributionIsUnpushedWorkOnce) {
 TEST_F(RunRecordTest, ALocalCheckpointTakesBackTheWorkThatALeaveTold) {
   Start(SimpleSpec());
   const auto tell = [this](int64_t island_epoch, int64_t number,
-                           int64_t step_count, int64_t restored_step_count) {
+                           int64_t step_count, int64_t restored_step_count,
+                           int64_t restored_island_epoch = 0) {
     v1::ReportProgressRequest request;
     v1::UnpushedWork& work = *request.add_unpushed();
     work = MakeWork(0, step_count);
@@ -386,6 +434,7 @@ TEST_F(RunRecordTest, ALocalCheckpointTakesBackTheWorkThatALeaveTold) {
     work.set_number(number);
     work.set_restored_step_count(restored_step_count);
     work.set_restored_token_count(restored_step_count * 20);
+    work.set_restored_island_epoch(restored_island_epoch);
     EXPECT_TRUE(Progress("i0", request).ok());
     const v1::IslandTotals& totals = run_->state().members()[0].totals;
     EXPECT_EQ(totals.unpushed_token_count(), totals.unpushed_step_count() * 20);
@@ -399,6 +448,12 @@ TEST_F(RunRecordTest, ALocalCheckpointTakesBackTheWorkThatALeaveTold) {
   ASSERT_TRUE(run_->Join("i0").ok());
   EXPECT_EQ(tell(3, 1, 0, 2), 3) << "the process between was killed";
   EXPECT_EQ(tell(3, 2, 4, 0), 7);
+  ASSERT_TRUE(run_->Join("i0").ok());
+  EXPECT_EQ(tell(4, 1, 0, 2, /*restored_island_epoch=*/4), 7)
+      << "a save of a process that did not leave";
+  EXPECT_EQ(tell(4, 2, 6, 0), 13);
+  ASSERT_TRUE(run_->Join("i0").ok());
+  EXPECT_EQ(tell(5, 1, 0, 2, /*restored_island_epoch=*/4), 11);
   run_->CheckLog();
 }
 

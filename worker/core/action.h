@@ -154,12 +154,16 @@ struct SavedTrack {
   int64_t data_begin = 0;     // First window after that.
   int64_t seq = 0;            // The contribution in flight; 0: none.
   int64_t push_step = 0;      // Clock at its push.
+  int64_t pushed_step_count = 0;  // Its inner steps; 0: not known.
+  int64_t pushed_token_count = 0;  // Their tokens.
+  int64_t token_count = 0;         // Read from data_begin to the save.
 };
 
 // The facts of a local checkpoint that the loop needs.
 struct SaveSummary {
   std::string run_id;
   int64_t run_epoch = 0;
+  int64_t island_epoch = 0;  // 0: not known.
   int32_t slot = 0;
   int64_t seq = 0;
   std::vector<AnchoredFragment> contributions;

@@ -576,7 +576,10 @@ void IslandLoop::ReconcileSave(const SaveSummary& save) {
     return;
   }
   if (streaming()) {
-    if (!Stream::Fits(View(), save)) return;
+    if (!Stream::Fits(View(), save)) {
+      stream_.GiveUpSave(View(), save);
+      return;
+    }
     stream_.Restore(View(), save);
     TakeFrom(save);
     return;
@@ -586,6 +589,7 @@ void IslandLoop::ReconcileSave(const SaveSummary& save) {
   sync.seq = save.seq;
   sync.step_count = save.step_count;
   sync.token_count = save.token_count;
+  bool fits = true;
   for (const AnchoredFragment& at : save.contributions) {
     const int64_t cut = View().CutVersion(at.fragment);
     const v1::Outcome outcome = View().FindOutcome(at.fragment, save.seq);
@@ -593,11 +597,15 @@ void IslandLoop::ReconcileSave(const SaveSummary& save) {
         cut >= at.anchor_version && !Obsolete(at) && !Decided(outcome);
     const bool merged = outcome == v1::OUTCOME_MERGED &&
                         (async() || cut == at.anchor_version + 1);
-    if (!open && !merged) return;
+    fits = fits && (open || merged);
     sync.parts.push_back({at, false, false});
   }
   // Merged parts are settled already.
   sync_ = std::move(sync);
+  if (!fits) {
+    GiveUpSync();
+    return;
+  }
   TakeFrom(save);
 }
 

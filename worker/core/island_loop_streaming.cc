@@ -65,6 +65,7 @@ void IslandLoop::OnAppliedInStream(const Action& action) {
 
 SaveSummary IslandLoop::StreamSave(const Action& contribute) const {
   SaveSummary save = FindEvaluator(View().CutVersion(0) + 1);
+  save.island_epoch = island_epoch_;
   if (stream_.begun()) stream_.AddTo(save, contribute);
   return save;
 }

@@ -429,12 +429,13 @@ TEST_F(StreamingLoopTest, ARestartTakesBackTheStepsThatALeaveTold) {
   Trace();
   EXPECT_EQ(Unpushed(), "f1 v0 x-2");
   loop_.OnLeaving();
-  EXPECT_EQ(Unpushed(), "f0 v1 x1; f1 v0 x3");
+  // It has not pushed #1 again, and does not know of the push before.
+  EXPECT_EQ(Unpushed(), "f0 v0 x2 #1; f0 v1 x1; f1 v0 x3");
   // Steps that are not restored stay told.
   Commit(1, 0);
   NewLife(save);
   Trace();
-  EXPECT_EQ(Unpushed(), "");
+  EXPECT_EQ(Unpushed(), "f0 v0 x2 #1");
 }
 
 TEST_F(StreamingLoopTest, ARestartTakesBackTheStepsThatFollowedAPush) {
@@ -456,6 +457,37 @@ TEST_F(StreamingLoopTest, WhatIsInFlightIsUnpushedWorkUntilShardsHaveIt) {
   Trace();
   loop_.OnLeaving();
   EXPECT_EQ(Unpushed(), "f0 v0 x2 #1; f0 v1 x1; f1 v0 x3");
+}
+
+TEST_F(StreamingLoopTest, ARestartTellsAContributionWhoseRoundWentOn) {
+  Join();
+  Trace();
+  Pulls();
+  Trace();
+  NewLife(newest_save_);
+  Trace();
+  EXPECT_EQ(Unpushed(), "f1 v0 x-2");
+  Commit(0, 0);
+  Publish();
+  Pulls();
+  Trace();
+  EXPECT_EQ(Unpushed(), "f0 v0 x2 #1");
+}
+
+// Its round went on while no process ran.
+TEST_F(StreamingLoopTest, ASaveThatDoesNotFitIsUnpushedWork) {
+  Join();
+  Trace();
+  Pulls();
+  Trace();
+  Commit(0, 0);
+  NewLife(newest_save_);
+  Trace();
+  EXPECT_EQ(Unpushed(), "f0 v0 x2 #1");
+  Decide(0, 1, v1::OUTCOME_LATE);
+  NewLife(newest_save_);
+  Trace();
+  EXPECT_EQ(Unpushed(), "");
 }
 
 TEST_F(StreamingLoopTest, APushThatAPlanStopsIsUnpushedWorkAndNoFailure) {

@@ -554,6 +554,23 @@ TEST_F(IslandLoopTest, TellsTheWorkOfASavedContribution) {
   EXPECT_EQ(Unpushed(), "f0 v0 x2 #7");
 }
 
+// Its round went on while no process ran.
+TEST_F(IslandLoopTest, TellsTheWorkOfASaveThatDoesNotFit) {
+  save_ = MakeSave(7, 0);
+  save_->step_count = 2;
+  save_->token_count = 40;
+  Open(0);
+  Commit(0);
+  Join();
+  Trace(2);
+  EXPECT_EQ(Unpushed(), "f0 v0 x2 #7");
+  NewLoop();
+  Decide(0, 7, v1::OUTCOME_LATE);
+  Join();
+  Trace(2);
+  EXPECT_EQ(Unpushed(), "");
+}
+
 TEST_F(IslandLoopTest, GoesAheadWhileAShardIsAwayIfTheRunIsElastic) {
   Schedule().set_timing(v1::TIMING_ELASTIC);
   Schedule().set_max_ahead_steps(3);

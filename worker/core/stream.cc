@@ -44,8 +44,7 @@ void Stream::GiveUpSteps(int32_t f, int64_t version) {
   work.set_token_count(track.token_count);
 }
 
-void Stream::NoteFlight(int32_t f) {
-  const Flight& flight = *tracks_[f].flight;
+void Stream::NoteFlight(int32_t f, const Flight& flight) {
   if (flight.step_count < 1) return;
   v1::UnpushedWork& work = unpushed_.emplace_back();
   work.set_fragment(f);
@@ -60,7 +59,7 @@ void Stream::GiveUpFlight(const PlanView& view, int32_t f, bool is_restored) {
   if (flight.has_value() &&
       (is_restored || (!flight->pushed && !flight->refused)) &&
       view.FindOutcome(f, flight->seq) == v1::OUTCOME_UNSPECIFIED) {
-    NoteFlight(f);
+    NoteFlight(f, *flight);
   }
 }
 
@@ -453,7 +452,7 @@ void Stream::OnUnsavable(const Action& action) {
   for (Track& track : tracks_) {
     if (!track.flight.has_value() || track.flight->seq != action.seq) continue;
     const auto f = static_cast<int32_t>(&track - tracks_.data());
-    NoteFlight(f);
+    NoteFlight(f, *track.flight);
     track.flight.reset();
     track.local_version = -1;
   }
@@ -510,10 +509,13 @@ void Stream::AddTo(SaveSummary& save, const Action& contribute) const {
     saved.local_version = track.local_version;
     saved.since_step = track.since_step;
     saved.data_begin = track.data_begin;
+    saved.token_count = track.token_count;
     if (!track.flight.has_value()) continue;
     saved.local_version = track.flight->anchor_version;
     saved.seq = track.flight->seq;
     saved.push_step = track.flight->push_step;
+    saved.pushed_step_count = track.flight->step_count;
+    saved.pushed_token_count = track.flight->token_count;
   }
 }
 
@@ -539,6 +541,23 @@ bool Stream::Fits(const PlanView& view, const SaveSummary& save) {
   return true;
 }
 
+Stream::Flight Stream::ToFlight(const SavedTrack& saved) {
+  return {.seq = saved.seq,
+          .anchor_version = saved.local_version,
+          .push_step = saved.push_step,
+          .step_count = saved.pushed_step_count,
+          .token_count = saved.pushed_token_count};
+}
+
+void Stream::GiveUpSave(const PlanView& view, const SaveSummary& save) {
+  for (const SavedTrack& saved : save.tracks) {
+    if (saved.seq > 0 && view.FindOutcome(saved.fragment, saved.seq) ==
+                             v1::OUTCOME_UNSPECIFIED) {
+      NoteFlight(saved.fragment, ToFlight(saved));
+    }
+  }
+}
+
 void Stream::Restore(const PlanView& view, const SaveSummary& save) {
   clock_ = save.clock;
   rate_offset_ = save.rate_offset;
@@ -550,19 +569,15 @@ void Stream::Restore(const PlanView& view, const SaveSummary& save) {
     Track& track = tracks_[f];
     track = {saved.local_version, saved.since_step, saved.data_begin,
              std::nullopt};
-    track.token_count =
-        (clock_ - saved.since_step) * TokensAStep(view.spec);
-    if (saved.seq > 0) {
-      track.flight = Flight{.seq = saved.seq,
-                            .anchor_version = saved.local_version,
-                            .push_step = saved.push_step};
-    }
+    track.token_count = saved.token_count;
+    if (saved.seq > 0) track.flight = ToFlight(saved);
     GiveUpSteps(static_cast<int32_t>(f), saved.local_version);
   }
   // The leave of the process before told them, but they are not lost.
   for (v1::UnpushedWork& work : unpushed_) {
     work.set_restored_step_count(work.step_count());
     work.set_restored_token_count(work.token_count());
+    work.set_restored_island_epoch(save.island_epoch);
     work.clear_step_count();
     work.clear_token_count();
   }

@@ -102,6 +102,8 @@ class Stream {
   // version, or one version further with the contribution merged.
   static bool Fits(const PlanView& view, const SaveSummary& save);
   void Restore(const PlanView& view, const SaveSummary& save);
+  // `save` does not fit: its contributions without an outcome are unpushed work.
+  void GiveUpSave(const PlanView& view, const SaveSummary& save);
 
   // True while a contribution is taken and not saved.
   bool Unsaved() const { return NextSave().has_value(); }
@@ -126,11 +128,12 @@ class Stream {
     double weight = 1;
   };
 
+  static Flight ToFlight(const SavedTrack& saved);
   // The steps since the previous push are in no contribution. `version`: of the
   // anchor, if the local values are dropped.
   void GiveUpSteps(int32_t f, int64_t version);
   // Nor is the contribution in flight.
-  void NoteFlight(int32_t f);
+  void NoteFlight(int32_t f, const Flight& flight);
   // The same, unless the shards have it.
   void GiveUpFlight(const PlanView& view, int32_t f,
                     bool is_restored = false);

@@ -120,8 +120,9 @@ TEST_F(SaveFileTest, GivesBackWhatAStreamingRunNeeds) {
   foreseen_ = {9.0f};
   header_.summary.clock = 123;
   header_.summary.rate_offset = 4;
+  header_.summary.island_epoch = 3;
   header_.summary.tracks = {{0, 5, 100, 1000, 0, 0},
-                            {1, 6, 110, 1100, 42, 120}};
+                            {1, 6, 110, 1100, 42, 120, 10, 320, 416}};
   ASSERT_TRUE(Write().ok());
   const auto save = ReadSave(files_, kPath);
   ASSERT_TRUE(save.ok()) << save.status();
@@ -139,6 +140,10 @@ TEST_F(SaveFileTest, GivesBackWhatAStreamingRunNeeds) {
   EXPECT_EQ(save->header.summary.tracks[1].since_step, 110);
   EXPECT_EQ(save->header.summary.tracks[1].seq, 42);
   EXPECT_EQ(save->header.summary.tracks[1].push_step, 120);
+  EXPECT_EQ(save->header.summary.tracks[1].pushed_step_count, 10);
+  EXPECT_EQ(save->header.summary.tracks[1].pushed_token_count, 320);
+  EXPECT_EQ(save->header.summary.tracks[1].token_count, 416);
+  EXPECT_EQ(save->header.summary.island_epoch, 3);
 }
 
 TEST_F(SaveFileTest, GivesBackTheRunAndThePlaceInTheLog) {

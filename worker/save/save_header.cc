@@ -24,12 +24,17 @@ absl::Status ParseTracks(const Json& json, SaveSummary& summary) {
         !Get(track, "push_step", saved.push_step)) {
       return Damaged("a track lacks a number");
     }
+    // Files of older programs have none.
+    Get(track, "token_count", saved.token_count);
+    Get(track, "pushed_step_count", saved.pushed_step_count);
+    Get(track, "pushed_token_count", saved.pushed_token_count);
   }
   return absl::OkStatus();
 }
 
-// Files of older programs have neither.
+// Files of older programs have none of them.
 absl::Status ParseOrigin(const Json& json, SaveHeader& header) {
+  Get(json, "island_epoch", header.summary.island_epoch);
   if (const auto uid = json.find("run_uid"); uid != json.end()) {
     if (!uid->is_string()) return Damaged("its run_uid is not text");
     header.run_uid = uid->get<std::string>();
@@ -104,6 +109,7 @@ Json HeaderJson(const SaveHeader& header) {
   Json json = {
       {"run_id", summary.run_id},
       {"run_epoch", summary.run_epoch},
+      {"island_epoch", summary.island_epoch},
       {"slot", summary.slot},
       {"seq", summary.seq},
       {"step", header.step},
@@ -123,8 +129,12 @@ Json HeaderJson(const SaveHeader& header) {
                               {"local_version", track.local_version},
                               {"since_step", track.since_step},
                               {"data_begin", track.data_begin},
+                              {"token_count", track.token_count},
                               {"seq", track.seq},
-                              {"push_step", track.push_step}});
+                              {"push_step", track.push_step},
+                              {"pushed_step_count", track.pushed_step_count},
+                              {"pushed_token_count",
+                               track.pushed_token_count}});
   }
   if (!header.run_uid.empty()) json["run_uid"] = header.run_uid;
   if (!header.token_counts.empty()) {

@@ -119,7 +119,8 @@ void CheckUnpushed(const v1::ReportProgressRequest& request,
         work.step_count(),          work.token_count(),
         work.run_epoch(),           work.seq(),
         work.island_epoch(),        work.number(),
-        work.restored_step_count(), work.restored_token_count()};
+        work.restored_step_count(), work.restored_token_count(),
+        work.restored_island_epoch()};
     for (const int64_t number : numbers) {
       if (number >= 0 && number <= kProgressCountMax) continue;
       violations.push_back(

@@ -65,6 +65,19 @@ void PushBounded(std::deque<T>& queue, T value, size_t size_max) {
 
 }  // namespace
 
+void Member::KeepUnpushed(const v1::UnpushedWork& work) {
+  newest_unpushed[{work.fragment(), work.seq()}] = work;
+  // From the first contribution of the fragment to its last.
+  const auto begin = newest_unpushed.lower_bound({work.fragment(), 1});
+  const auto end = newest_unpushed.lower_bound({work.fragment() + 1, 0});
+  if (std::distance(begin, end) <= kUnpushedKeptMax) return;
+  newest_unpushed.erase(
+      std::min_element(begin, end, [](const auto& a, const auto& b) {
+        return std::pair(a.second.island_epoch(), a.second.number()) <
+               std::pair(b.second.island_epoch(), b.second.number());
+      }));
+}
+
 int FindSlotPlan(const v1::OpenRound& open, int32_t slot) {
   const auto plan = std::lower_bound(
       open.slots().begin(), open.slots().end(), slot,
@@ -552,12 +565,12 @@ void RunState::ApplyOutcome(const v1::ContributionOutcome& outcome,
     Member& member = members_[outcome.key().slot()];
     (merged ? member.merged_count : member.unmerged_count) += 1;
     const auto told =
-        member.newest_unpushed.find({outcome.key().fragment(), true});
+        member.newest_unpushed.find(
+            {outcome.key().fragment(), outcome.key().seq()});
     // The island may not know that shards have it, or push it after all.
     const bool is_counted =
         told != member.newest_unpushed.end() &&
-        told->second.run_epoch() == outcome.key().run_epoch() &&
-        told->second.seq() == outcome.key().seq();
+        told->second.run_epoch() == outcome.key().run_epoch();
     v1::IslandTotals& totals = member.totals;
     const bool is_known = merged || work.step_count() > 0;
     if (is_counted && is_known) {
@@ -795,10 +808,11 @@ absl::Status RunState::ApplyUnpushed(const storage::v1::WorkUnpushed& body) {
     totals.set_unpushed_token_count(
         Sum(totals.unpushed_token_count(), work.token_count()));
     // The island is back, and has a part of what its leave told.
-    const auto told = member.newest_unpushed.find({work.fragment(), false});
+    const auto told = member.newest_unpushed.find({work.fragment(), 0});
     if (told != member.newest_unpushed.end() &&
         told->second.run_epoch() == work.run_epoch() &&
         told->second.version() == work.version() &&
+        told->second.island_epoch() >= work.restored_island_epoch() &&
         told->second.step_count() >= work.restored_step_count()) {
       TakeUnpushedFrom(totals, work.restored_step_count(),
                        work.restored_token_count());

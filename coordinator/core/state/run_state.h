@@ -35,6 +35,9 @@ inline constexpr size_t kEvaluationsMax = 64;
 inline constexpr size_t kDroppedMax = 256;
 // Merged contributions of a fragment whose norms are kept.
 inline constexpr size_t kStepNormsMax = 64;
+// Contributions of a fragment and member without a push that are kept: an
+// outcome may come after later ones were told.
+inline constexpr int kUnpushedKeptMax = 4;
 // Rounds that an island sits out at most.
 inline constexpr int64_t kSitOutRoundsMax = 64;
 
@@ -52,12 +55,11 @@ struct Member {
   absl::Time refusal_time;     // When; only if refused_count > 0.
   int64_t sits_out_until = 0;  // Not asked below this commit_seq.
   v1::IslandTotals totals;     // Island.totals.
-  // The newest work without a push that is in `totals`, by fragment and whether
-  // a contribution was made of it.
-  std::map<std::pair<int32_t, bool>, v1::UnpushedWork> newest_unpushed;
-  void KeepUnpushed(const v1::UnpushedWork& work) {
-    newest_unpushed[{work.fragment(), work.seq() > 0}] = work;
-  }
+  // The newest work without a push that is in `totals`, by fragment and seq: at
+  // most kUnpushedKeptMax contributions of a fragment, and one piece (seq 0) of
+  // which none was made.
+  std::map<std::pair<int32_t, int64_t>, v1::UnpushedWork> newest_unpushed;
+  void KeepUnpushed(const v1::UnpushedWork& work);
 
   // Leases a data shard and may push.
   bool present() const {
