@@ -364,9 +364,12 @@ void EventLoop::TryToRecover() {
 
 void EventLoop::AnswerAll(std::vector<Event> events,
                           const absl::Status& durable) {
+  {
+    // First: who has its answer may call again at once.
+    MutexLock lock(&mutex_);
+    for (const Event& event : events) waiting_.Release(event.origin);
+  }
   for (Event& event : events) event.answer(durable);
-  MutexLock lock(&mutex_);
-  for (const Event& event : events) waiting_.Release(event.origin);
 }
 
 void EventLoop::RunBatch(CallQueue<Event>& queued) {

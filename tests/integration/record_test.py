@@ -30,7 +30,7 @@ ASYNC = {
 
 # "contribution 2: 3 steps, training loss 5.4321, 812 tokens/s".
 _LOGGED = re.compile(r"contribution (\d+): \d+ steps, training loss ([^,]+),")
-
+_STEPS = re.compile(r"contribution \d+: (\d+) steps,")
 
 class RecordTest(cluster_module.IntegrationTest):
 
@@ -132,6 +132,46 @@ class RecordTest(cluster_module.IntegrationTest):
 
     def test_so_does_every_token_of_a_strict_run(self):
         self.assert_every_token_is_named()
+
+    def test_a_saved_contribution_outlives_its_process_and_its_round(self):
+        values = self.run_values(run_file.ELASTIC, HASTY,
+                                 {"schedule": {"round_count": 100000}})
+        cluster = self.cluster
+        cluster.start_run(values, {"island-1": "island.push.before@2"})
+        cluster.await_failpoint("island-1")
+        with open(os.path.join(cluster.directory, "island-1.log"),
+                  encoding="utf-8", errors="replace") as log:
+            saved = sum(int(steps) for steps in _STEPS.findall(log.read()))
+        cluster.wait_commits(len(cluster.rounds()) + 2)
+        cluster.restart("island-1")
+
+        def member():
+            cluster.check_alive()
+            island, = [i for i in cluster.islands()
+                       if i.island_id == "island-1"]
+            return island
+
+        wait.until("it trains again",
+                   lambda: member().progress.token_count > 0)
+        cluster.may_end("island-1")
+        cluster.processes["island-1"].stop()
+        # Its last report comes before it leaves.
+        wait.until("it has left",
+                   lambda: member().state == cluster_module.LEFT)
+
+        def named():
+            self.seen = saved, member()
+            totals = self.seen[1].totals
+            steps = (totals.merged_step_count + totals.unmerged_step_count +
+                     totals.unpushed_step_count)
+            tokens = (totals.merged_token_count + totals.unmerged_token_count +
+                      totals.unpushed_token_count)
+            read = self.seen[1].progress.token_count
+            return tokens >= read + saved * tokens // steps
+
+        # Servers tell of late pushes.
+        wait.until("what both processes made is named", named)
+        cluster.runs.CancelRun(run_id="run")
 
     def test_an_island_that_leaves_tells_why(self):
         cluster = self.cluster

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/plan.pb.h"
 
 namespace atl::worker {
@@ -182,6 +183,8 @@ struct SaveSummary {
   int64_t rate_offset = 0;
   std::vector<SavedTrack> tracks;
   bool records_follow = false;  // A whole save's: later pushes have records.
+  // Work that no answered report had then.
+  std::vector<v1::UnpushedWork> unpushed;
 };
 
 }  // namespace atl::worker

@@ -575,6 +575,7 @@ void IslandLoop::ReconcileSave(const SaveSummary& save) {
       save.slot != slot_ || save.contributions.empty()) {
     return;
   }
+  unpushed_ = save.unpushed;  // No step was taken yet.
   if (streaming()) {
     if (!Stream::Fits(View(), save)) {
       stream_.GiveUpSave(View(), save);

@@ -571,6 +571,22 @@ TEST_F(IslandLoopTest, TellsTheWorkOfASaveThatDoesNotFit) {
   EXPECT_EQ(Unpushed(), "");
 }
 
+TEST_F(IslandLoopTest, TellsAgainWhatTheProcessBeforeMayNotHaveTold) {
+  save_ = MakeSave(7, 0);
+  v1::UnpushedWork& work = save_->unpushed.emplace_back();
+  work.set_version(3);
+  work.set_step_count(5);
+  work.set_run_epoch(1);
+  work.set_island_epoch(1);
+  work.set_number(8);
+  Open(0);
+  Join();
+  Trace(1);
+  const std::vector<v1::UnpushedWork> told = loop_.TakeUnpushed();
+  ASSERT_EQ(told.size(), 1);
+  EXPECT_EQ(told[0].ShortDebugString(), work.ShortDebugString());
+}
+
 TEST_F(IslandLoopTest, GoesAheadWhileAShardIsAwayIfTheRunIsElastic) {
   Schedule().set_timing(v1::TIMING_ELASTIC);
   Schedule().set_max_ahead_steps(3);

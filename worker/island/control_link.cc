@@ -371,6 +371,11 @@ void ControlLink::AddUnpushed(const std::vector<v1::UnpushedWork>& work) {
   progress_changed_ = true;
 }
 
+std::vector<v1::UnpushedWork> ControlLink::ListUnpushed() const {
+  MutexLock lock(&mutex_);
+  return {progress_.unpushed().begin(), progress_.unpushed().end()};
+}
+
 void ControlLink::ForgetSteps() {
   MutexLock report_lock(&report_mutex_);
   MutexLock lock(&mutex_);

@@ -105,6 +105,8 @@ class ControlLink {
   void AddEvaluation(const v1::Evaluation& evaluation);
   // Told until a report with it is answered.
   void AddUnpushed(const std::vector<v1::UnpushedWork>& work);
+  // The work that no answered report has.
+  std::vector<v1::UnpushedWork> ListUnpushed() const;
   // The island's work at present, for the next heartbeat; no heartbeat is made
   // for it. While the trainer is silent, the phase is NO_TRAINER.
   void SetPhase(v1::IslandPhase phase, absl::string_view reason);

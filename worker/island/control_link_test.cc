@@ -572,6 +572,24 @@ TEST_F(ReportingLinkTest, OtherProgressWaitsForTheNextHeartbeat) {
   EXPECT_EQ(Reported().first, 3);
 }
 
+TEST_F(ReportingLinkTest, UnpushedWorkIsListedUntilItIsTold) {
+  std::vector<v1::UnpushedWork> work(70);
+  for (int i = 0; i < 70; ++i) work[i].set_number(i + 1);
+  JoinAndBeat();
+  link_->AddUnpushed(work);
+  EXPECT_EQ(link_->ListUnpushed().size(), 70);
+  link_->Flush(absl::Minutes(2));
+  EXPECT_TRUE(link_->ListUnpushed().empty());
+  int64_t number = 0;
+  for (const v1::ReportProgressRequest& report : client_.progress()) {
+    EXPECT_LE(report.unpushed_size(), 64);
+    for (const v1::UnpushedWork& told : report.unpushed()) {
+      EXPECT_EQ(told.number(), ++number);
+    }
+  }
+  EXPECT_EQ(number, 70);
+}
+
 TEST_F(ReportingLinkTest, TheLastPhaseWaitsForNoHeartbeat) {
   JoinAndBeat();
   link_->TellLastPhase(v1::ISLAND_PHASE_NO_TRAINER, "its trainer has ended");

@@ -620,6 +620,7 @@ SaveHeader IslandRunner::DescribeSave(const Action& action) const {
   summary.seq = action.seq;
   summary.data_shard = action.data_shard;
   summary.data_position = action.data_position;
+  summary.unpushed = link_->ListUnpushed();
   header.step = progress_.step;
   header.log = log_seen_.newest();
   return header;

@@ -5,7 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/codec/crc32c.h"
 #include "base/codec/sha256.h"
@@ -55,26 +54,6 @@ constexpr size_t kArrayCount = 5;
 
 Json SectionJson(absl::string_view bytes) {
   return {{"bytes", bytes.size()}, {"crc32c", codec::Crc32c(bytes)}};
-}
-
-// Reads the list of messages `name`, each in hex.
-template <typename Message>
-absl::StatusOr<std::vector<Message>> GetMessages(const Json& json,
-                                                 const char* name) {
-  const auto found = json.find(name);
-  if (found == json.end() || !found->is_array()) {
-    return Damaged(absl::StrCat("its header has no ", name));
-  }
-  std::vector<Message> messages;
-  for (const Json& hex : *found) {
-    Message message;
-    if (!hex.is_string() || !message.ParseFromString(absl::HexStringToBytes(
-                                hex.get<std::string>()))) {
-      return Damaged(absl::StrCat("one of its ", name, " cannot be read"));
-    }
-    messages.push_back(std::move(message));
-  }
-  return messages;
 }
 
 // Whole saves have none.

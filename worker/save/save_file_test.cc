@@ -121,6 +121,7 @@ TEST_F(SaveFileTest, GivesBackWhatAStreamingRunNeeds) {
   header_.summary.clock = 123;
   header_.summary.rate_offset = 4;
   header_.summary.island_epoch = 3;
+  header_.summary.unpushed.emplace_back().set_step_count(9);
   header_.summary.tracks = {{0, 5, 100, 1000, 0, 0},
                             {1, 6, 110, 1100, 42, 120, 10, 320, 416}};
   ASSERT_TRUE(Write().ok());
@@ -144,6 +145,8 @@ TEST_F(SaveFileTest, GivesBackWhatAStreamingRunNeeds) {
   EXPECT_EQ(save->header.summary.tracks[1].pushed_token_count, 320);
   EXPECT_EQ(save->header.summary.tracks[1].token_count, 416);
   EXPECT_EQ(save->header.summary.island_epoch, 3);
+  ASSERT_EQ(save->header.summary.unpushed.size(), 1);
+  EXPECT_EQ(save->header.summary.unpushed[0].step_count(), 9);
 }
 
 TEST_F(SaveFileTest, GivesBackTheRunAndThePlaceInTheLog) {

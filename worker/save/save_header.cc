@@ -84,6 +84,10 @@ absl::Status ParsePlace(const Json& json, SaveHeader& header) {
     header.name = name->get<std::string>();
   }
   header.summary.records_follow = json.contains("records_follow");
+  if (json.contains("unpushed")) {
+    ASSIGN_OR_RETURN(header.summary.unpushed,
+                     GetMessages<v1::UnpushedWork>(json, "unpushed"));
+  }
   const auto base = json.find("base");
   if (base == json.end()) return absl::OkStatus();
   if (!base->is_string() || !Get(json, "record_index", header.record_index)) {
@@ -149,6 +153,9 @@ Json HeaderJson(const SaveHeader& header) {
   }
   if (!header.log.cluster_id().empty()) json["log"] = ToHex(header.log);
   if (summary.records_follow) json["records_follow"] = 1;
+  for (const v1::UnpushedWork& work : summary.unpushed) {
+    json["unpushed"].push_back(ToHex(work));
+  }
   if (!header.name.empty()) json["name"] = header.name;
   if (!header.base.empty()) {
     json["base"] = header.base;

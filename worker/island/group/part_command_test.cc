@@ -41,6 +41,7 @@ TEST(PartCommandTest, ComesBackAsItWas) {
   sent.save.summary.run_id = "run";
   sent.save.summary.tracks.resize(2);
   sent.save.summary.tracks[1].push_step = 14;
+  sent.save.summary.unpushed.emplace_back().set_step_count(3);
   sent.save.step = 15;
   sent.resolved.resize(1);
   sent.resolved[0].set_outcome(v1::OUTCOME_MERGED);
@@ -54,6 +55,8 @@ TEST(PartCommandTest, ComesBackAsItWas) {
   EXPECT_EQ(got->action.weight, 0.1);
   EXPECT_TRUE(got->action.in_background);
   EXPECT_EQ(got->save.summary.tracks[1].push_step, 14);
+  ASSERT_EQ(got->save.summary.unpushed.size(), 1);
+  EXPECT_EQ(got->save.summary.unpushed[0].step_count(), 3);
   EXPECT_EQ(got->save.step, 15);
   EXPECT_EQ(got->resolved[0].outcome(), v1::OUTCOME_MERGED);
 }
