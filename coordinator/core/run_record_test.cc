@@ -50,6 +50,22 @@ class RunRecordTest : public RunSimulationTest {
     run_->FollowPlans();
     run_->FollowPlans();
   }
+  // i1 trains for the round, which goes on without it: an elastic run.
+  void CommitWithoutI1(int64_t commit_seq) {
+    ASSERT_TRUE(run_->Train("i1", 0));
+    run_->PushAll("i0");
+    run_->Pass(absl::Seconds(10));
+    run_->FollowPlans();
+    run_->FollowPlans();
+    ASSERT_EQ(run_->state().commit_seq(), commit_seq)
+        << run_->machine().waits_for();
+  }
+  // Then its contribution comes.
+  void PushLateFromI1() {
+    run_->PushLate("i1", 0);
+    run_->FollowPlans();
+    ASSERT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_LATE);
+  }
 };
 
 TEST_F(RunRecordTest, ARoundsLossIsTheMeanOfItsContributionsLosses) {
@@ -171,16 +187,8 @@ TEST_F(RunRecordTest, EveryOutcomeCountsItsContributionsTokens) {
   EXPECT_EQ(merged.merged_token_count(),
             NewestRound().contributions(0).info().token_count());
   EXPECT_EQ(merged.unmerged_token_count(), 0);
-  // Late for the next round, which goes on without it.
-  ASSERT_TRUE(run_->Train("i1", 0));
-  run_->PushAll("i0");
-  run_->Pass(absl::Seconds(10));
-  run_->FollowPlans();
-  run_->FollowPlans();
-  ASSERT_EQ(run_->state().commit_seq(), 2) << run_->machine().waits_for();
-  run_->PushLate("i1", 0);
-  run_->FollowPlans();
-  ASSERT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_LATE);
+  ASSERT_NO_FATAL_FAILURE(CommitWithoutI1(2));
+  ASSERT_NO_FATAL_FAILURE(PushLateFromI1());
   const v1::IslandTotals& late = run_->state().members()[1].totals;
   EXPECT_GT(late.unmerged_token_count(), 0);
   EXPECT_EQ(late.unmerged_token_count(), late.unmerged_step_count() * 20);
@@ -250,19 +258,12 @@ TEST_F(RunRecordTest, AContributionWithAnOutcomeIsNoUnpushedWork) {
 // The island does not know that a shard has got all of it.
 TEST_F(RunRecordTest, AnOutcomeCountsInPlaceOfItsUnpushedWork) {
   Start(ElasticSpec());
-  ASSERT_TRUE(run_->Train("i1", 0));
-  run_->PushAll("i0");
-  run_->Pass(absl::Seconds(10));
-  run_->FollowPlans();
-  run_->FollowPlans();
-  ASSERT_EQ(run_->state().commit_seq(), 1) << run_->machine().waits_for();
+  ASSERT_NO_FATAL_FAILURE(CommitWithoutI1(1));
   v1::ReportProgressRequest request;
   *request.add_unpushed() = MakeWork(0);
   request.mutable_unpushed(0)->set_seq(1);  // Its first.
   ASSERT_TRUE(Progress("i1", request).ok());
-  run_->PushLate("i1", 0);
-  run_->FollowPlans();
-  ASSERT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_LATE);
+  ASSERT_NO_FATAL_FAILURE(PushLateFromI1());
   const v1::IslandTotals& totals = run_->state().members()[1].totals;
   EXPECT_EQ(totals.unpushed_step_count(), 0);
   EXPECT_EQ(totals.unmerged_step_count(), 4);
@@ -331,12 +332,7 @@ TEST_F(RunRecordTest, EachNumberedPieceOfUnpushedWorkCountsOnce) {
 // The steps after a push are told after it.
 TEST_F(RunRecordTest, AnOutcomeCountsInPlaceOfWorkThatIsNotTheNewest) {
   Start(ElasticSpec());
-  ASSERT_TRUE(run_->Train("i1", 0));
-  run_->PushAll("i0");
-  run_->Pass(absl::Seconds(10));
-  run_->FollowPlans();
-  run_->FollowPlans();
-  ASSERT_EQ(run_->state().commit_seq(), 1) << run_->machine().waits_for();
+  ASSERT_NO_FATAL_FAILURE(CommitWithoutI1(1));
   v1::ReportProgressRequest request;
   for (int number : {1, 2}) {
     v1::UnpushedWork& work = *request.add_unpushed();
@@ -346,9 +342,7 @@ TEST_F(RunRecordTest, AnOutcomeCountsInPlaceOfWorkThatIsNotTheNewest) {
   }
   request.mutable_unpushed(0)->set_seq(1);
   ASSERT_TRUE(Progress("i1", request).ok());
-  run_->PushLate("i1", 0);
-  run_->FollowPlans();
-  ASSERT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_LATE);
+  ASSERT_NO_FATAL_FAILURE(PushLateFromI1());
   const v1::IslandTotals& totals = run_->state().members()[1].totals;
   EXPECT_EQ(totals.unpushed_step_count(), 2);
   EXPECT_EQ(totals.unmerged_step_count(), 4);
@@ -356,12 +350,7 @@ TEST_F(RunRecordTest, AnOutcomeCountsInPlaceOfWorkThatIsNotTheNewest) {
 
 TEST_F(RunRecordTest, AnOutcomeCountsInPlaceOfAContributionThatIsNotTheNewest) {
   Start(ElasticSpec());
-  ASSERT_TRUE(run_->Train("i1", 0));
-  run_->PushAll("i0");
-  run_->Pass(absl::Seconds(10));
-  run_->FollowPlans();
-  run_->FollowPlans();
-  ASSERT_EQ(run_->state().commit_seq(), 1) << run_->machine().waits_for();
+  ASSERT_NO_FATAL_FAILURE(CommitWithoutI1(1));
   v1::ReportProgressRequest request;
   for (int64_t seq : {1, 2, 3, 4}) {
     v1::UnpushedWork& work = *request.add_unpushed();
@@ -374,9 +363,7 @@ TEST_F(RunRecordTest, AnOutcomeCountsInPlaceOfAContributionThatIsNotTheNewest) {
   const v1::IslandTotals& totals = run_->state().members()[1].totals;
   EXPECT_EQ(totals.unpushed_step_count(), 10);
   run_->Restart(run_->state().revision());
-  run_->PushLate("i1", 0);
-  run_->FollowPlans();
-  ASSERT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_LATE);
+  ASSERT_NO_FATAL_FAILURE(PushLateFromI1());
   const v1::IslandTotals& after = run_->state().members()[1].totals;
   EXPECT_EQ(after.unpushed_step_count(), 9);
   EXPECT_EQ(after.unmerged_step_count(), 4);
