@@ -18,6 +18,7 @@ bool IsIgnored(int number) {
 
 void PrepareProcess() {
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) >= 0) continue;
     // Gets the lowest free number, which is `fd`. In the wrong direction, so

@@ -2,6 +2,8 @@
 // closed.
 //
 //   SIGPIPE  is ignored: a write whose reader has gone fails with EPIPE
+//   SIGXFSZ  too: a write beyond the process's limit (RLIMIT_FSIZE) fails with
+//            EFBIG
 //   SIGTERM, SIGINT
 //            ask a program to end; the second one ends it at once
 //   SIGHUP   the terminal was closed: asks as SIGTERM does, but only first.
@@ -16,7 +18,7 @@
 
 namespace atl {
 
-// Ignores SIGPIPE. A standard stream that is closed becomes one that cannot be
+// Ignores SIGPIPE and SIGXFSZ. A standard stream that is closed becomes one that cannot be
 // used; otherwise the next file that is opened would take its number, and
 // messages would go there. The first call of `main`.
 void PrepareProcess();

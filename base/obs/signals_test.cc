@@ -1,6 +1,8 @@
 #include "base/obs/signals.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +35,18 @@ TEST(SignalsTest, AReaderThatHasGoneEndsNoProgram) {
     if (::pipe(ends) != 0) return 1;
     ::close(ends[0]);
     return ::write(ends[1], "x", 1) == -1 && errno == EPIPE ? 7 : 1;
+  });
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
+TEST(SignalsTest, AFileOfTheGreatestSizeEndsNoProgram) {
+  const int status = RunInChild([] {
+    PrepareProcess();
+    const rlimit none = {0, 0};
+    const int file = ::memfd_create("file", 0);
+    if (::setrlimit(RLIMIT_FSIZE, &none) != 0) return 1;
+    return ::write(file, "x", 1) == -1 && errno == EFBIG ? 7 : 1;
   });
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 7);

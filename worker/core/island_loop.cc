@@ -292,8 +292,10 @@ void IslandLoop::OnStale(const Action& action, const absl::Status& status) {
 }
 
 void IslandLoop::OnPushed(const Action& action, const absl::Status& status) {
-  // Refused as a whole; the outcome follows in a plan.
-  const bool refused = absl::IsInvalidArgument(status);
+  // A shard refuses it as a whole, and the outcome follows in a plan. A shard's
+  // error has a reason; one without it is of this machine, which cannot dial.
+  const bool refused =
+      absl::IsInvalidArgument(status) && GetReason(status).has_value();
   if (status.ok() || refused) stream_.OnPushed(action, refused);
   if (sync_.has_value() && sync_->seq == action.seq) {
     for (Sync::Part& part : sync_->parts) {

@@ -317,7 +317,9 @@ TEST_F(IslandLoopTest, WaitsForTheOutcomeOfARefusedContribution) {
   Open(0);
   Join();
   Trace(7);
-  Fail(absl::StatusCode::kInvalidArgument);
+  loop_.OnDone(loop_.Next(),
+               Refuse(absl::StatusCode::kInvalidArgument,
+                      "CONTRIBUTION_REFUSED", "test"));
   loop_.OnWaited();
   EXPECT_EQ(NextLine(), "wait");
   Decide(0, 1, v1::OUTCOME_REJECTED);
@@ -325,6 +327,18 @@ TEST_F(IslandLoopTest, WaitsForTheOutcomeOfARefusedContribution) {
   Open(0);
   Publish();
   EXPECT_EQ(Trace(3), "pull f0 v1; begin_round; train 2 @1:8");
+}
+
+// As a server whose address cannot be dialled until it starts again, or a
+// certificate that is being written.
+TEST_F(IslandLoopTest, PushesAgainAfterAnErrorOfThisMachine) {
+  Open(0);
+  Join();
+  Trace(7);
+  ASSERT_EQ(NextLine(), "push f0 #1");
+  Fail(absl::StatusCode::kInvalidArgument);
+  loop_.OnWaited();
+  EXPECT_EQ(NextLine(), "push f0 #1");
 }
 
 TEST_F(IslandLoopTest, StartsAfreshIfARoundThatItWasInOpensAgain) {

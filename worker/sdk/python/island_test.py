@@ -251,6 +251,25 @@ class LoopTest(IslandCase):
             self.assertEqual(os.waitpid(child, 0)[1], 0)
             island.step()
 
+    def test_a_forked_child_that_trains_is_refused(self):
+        def script(peer):
+            peer.begin()
+            peer.train(1)
+            peer.end()
+
+        with self.exchange(script), self.island() as island:
+            child = os.fork()
+            if not child:
+                code = 1
+                try:
+                    island.step()
+                except atoll.Error as error:
+                    code = 7 if error.reason == "FORKED" else 2
+                os._exit(code)
+            self.assertEqual(os.waitstatus_to_exitcode(
+                os.waitpid(child, 0)[1]), 7)
+            island.step()
+
     def test_a_layout_takes_as_many_packets_as_it_needs(self):
         layout = [{"layers.%d.%s" % (number, "x" * 60): [2, 1]
                    for number in range(2000)}, {"last": [1]}]

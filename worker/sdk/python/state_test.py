@@ -137,6 +137,27 @@ class StateTest(unittest.TestCase):
             state.restore(captured)
             self.assertEqual(self.draws(generator), first)
 
+    def test_a_loader_that_draws_at_its_restore_changes_no_generator(self):
+        class StatefulDataLoader(Plain):
+
+            def state_dict(self):
+                self.generator.random()
+                return super().state_dict()
+
+        loader, generator = StatefulDataLoader(1), np.random.default_rng(5)
+        loader.generator = generator
+        with self.assertRaisesRegex(atoll.Error, "'loader'.*draws"):
+            _state.State({"loader": loader})
+        for names in (("loader", "generator"), ("generator", "loader")):
+            state = _state.State({name: {"loader": loader, "generator":
+                                         generator}[name] for name in names})
+            captured = through_a_file(state.capture())
+            saved = captured["objects"]["generator"]["state"]["state"]
+            generator.random(7)
+            state.restore(captured)
+            self.assertEqual(generator.bit_generator.state["state"]["state"],
+                             saved)
+
     def test_other_names_are_refused(self):
         captured = _state.State({"a": Plain(1)}).capture()
         with self.assertRaisesRegex(atoll.Error, "OTHER_STATE"):

@@ -519,6 +519,57 @@ class ScheduleTest(AttachCase):
         self.assertEqual([s.last_epoch for s in schedules], [3, 3])
 
 
+    def test_a_loop_that_steps_them_more_rarely_is_refused(self):
+        def script(peer):
+            begin(peer)
+            peer.ask("train", step="0", step_count="9", lr_scale=1.0)
+            peer.wait_for_close()
+
+        for steps in (1, 2):  # In an epoch.
+            schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 1)
+            self.attach(script, scheduler=schedule)
+            for _ in range(2):
+                for _ in range(steps):
+                    self.step()
+                if steps == 1:
+                    schedule.step()
+                    continue
+                with self.assertRaisesRegex(
+                        atoll.Error, "StepLR after 2 steps.*(?s:.*)len"):
+                    schedule.step()
+                break
+
+    def test_one_that_it_was_not_given_is_told(self):
+        def script(peer):
+            begin(peer)
+            peer.end()
+
+        schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 1)
+        self.attach(script)
+        self.attach(script, scheduler=schedule)
+        told, = self.happened("warned")
+        self.assertIn("scheduler", told["message"])
+
+
+class CompiledTest(AttachCase):
+
+    def test_a_compiled_step_counts(self):
+        def script(peer):
+            begin(peer)
+            self.assertEqual(peer.train(2)["step_count"], "2")
+            peer.end()
+
+        def step():
+            self.optimizer.step()
+
+        island = self.attach(script)
+        compiled = torch.compile(step, backend="eager")
+        for _ in range(2):
+            self.model(torch.ones(3, 2)).sum().backward()
+            compiled()
+        self.assertTrue(island.ended)
+
+
 class ClosureTest(AttachCase):
 
     def test_a_closure_is_evaluated_once_a_step(self):
@@ -572,6 +623,17 @@ class RefusalTest(AttachCase):
     def test_lbfgs(self):
         self.refuse("LBFGS .*CLOSURE",
                     torch.optim.LBFGS(self.model.parameters()))
+
+    def test_a_wrapper_with_a_state_of_its_own(self):
+        class Lookahead(torch.optim.Optimizer):
+
+            def __init__(self, optimizer):
+                self.optimizer = optimizer
+
+            def state_dict(self):
+                return {**self.optimizer.state_dict(), "slow": {}}
+
+        self.refuse("Lookahead saves a state", Lookahead(self.optimizer))
 
     def test_what_is_no_optimizer(self):
         self.refuse("dict is not", {})

@@ -478,6 +478,25 @@ class ParametersTest(TorchCase):
             self.assertEqual(int(model.norm.num_batches_tracked), 0)
             island.step()
 
+    def test_buffers_that_a_forward_pass_makes_or_enlarges_are_restored(self):
+        def make():
+            model = torch.nn.Sequential(torch.nn.Linear(1, 1))
+            model[0].register_buffer("seen", None)
+            model[0].register_buffer("log", torch.zeros(0))
+            return model, _module.LocalBuffers(model, "local")
+
+        model, buffers = make()
+        model[0].seen = torch.ones(2)
+        model[0].log = torch.arange(3.0)
+        model[0].register_buffer("late", torch.ones(1))
+        saved = {name: buffer.clone()
+                 for name, buffer in buffers.state_dict().items()}
+        model, buffers = make()
+        buffers.load_state_dict(saved)
+        self.assertEqual(model[0].seen.tolist(), [1, 1])
+        self.assertEqual(model[0].log.tolist(), [0, 1, 2])
+        self.assertEqual(model[0].late.tolist(), [1])
+
     def test_only_an_older_run_averages_buffers_that_are_not_persistent(self):
         class Rotary(torch.nn.Linear):
 

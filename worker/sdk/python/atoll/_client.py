@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from typing import Any, Callable, Mapping
 
@@ -38,6 +39,7 @@ class Client:
         self._joined = joined
         self._exchange = exchange
         self._trainer = trainer
+        self._pid = os.getpid()
 
     def next(self) -> OpenTrain | Mapping[str, Any]:
         """Answers requests until one to train, or the end: its message."""
@@ -92,6 +94,11 @@ class Client:
                             hello["planned_step_count"], hello["strict"])
 
     def _lose(self, error: ConnectionLost) -> None:
+        if os.getpid() != self._pid:
+            raise Error("a forked process does not train: the island is its "
+                        "parent's, process %d" % self._pid, reason="FORKED",
+                        code="FAILED_PRECONDITION", hint="Step in the process "
+                        "that made the island, or make it after the fork.")
         self._drop()
         if not self.patience.is_waiting:
             self._news.tell("lost", "connects again: %s" % error.message,

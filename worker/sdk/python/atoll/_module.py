@@ -291,6 +291,18 @@ class LocalBuffers:
         return self._buffers()
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        for name, buffer in self._buffers().items():
-            if name in saved:  # An older package saved fewer.
-                buffer.data.copy_(saved[name])
+        buffers = dict(self._model.named_buffers())
+        local = self._buffers()
+        for name, value in saved.items():  # An older package saved fewer.
+            if name not in buffers:  # A forward pass makes it.
+                self._add(name, value)
+            elif name in local and local[name].shape == value.shape:
+                local[name].data.copy_(value)
+            elif name in local:
+                local[name].data = value.to(local[name])
+
+    def _add(self, name: str, value: Any) -> None:
+        owner, _, last = name.rpartition(".")
+        module = self._model.get_submodule(owner)
+        of = next(self._model.parameters())
+        module._buffers[last] = value.to(of.device)

@@ -32,8 +32,9 @@ def _check(scheduler: Any) -> None:
         raise Error("scheduler is a ReduceLROnPlateau, whose rate follows from "
                     "measurements and not from the run's clock",
                     reason="UNSUPPORTED_SCHEDULER", code="INVALID_ARGUMENT",
-                    hint="Call its step yourself and give it in `state`, or "
-                    "plan the rates by the step, as LambdaLR does.")
+                    hint="Make an atoll.Island, call its step before the "
+                    "island's, and give it in `state`. Or plan the rates by "
+                    "the step, as LambdaLR does.")
     if not all(hasattr(scheduler, name) for name in (
             "optimizer", "step", "state_dict", "load_state_dict")) or not (
                 isinstance(_position(scheduler), int)):

@@ -43,6 +43,11 @@ def _accessors(name: str, thing: Any) -> tuple[Callable[[], Any],
                 "a torch.Generator. Keep numbers in a dictionary.")
 
 
+def _is_stateful_loader(thing: Any) -> bool:
+    return any(of.__name__ == "StatefulDataLoader"
+               for of in type(thing).mro())
+
+
 def _get_random() -> dict[str, Any]:
     states = {"python": random.getstate(),
               "numpy": np.random.get_state(legacy=True)}
@@ -74,12 +79,23 @@ class State:
         """Error UNSUPPORTED_STATE: an object has no state to read."""
         self._accessors = {name: _accessors(name, thing)
                            for name, thing in objects.items()}
+        for name, thing in objects.items():
+            drawn = getattr(thing, "generator", None)
+            if _is_stateful_loader(thing) and drawn is not None and not any(
+                    other is drawn for other in objects.values()):
+                raise Error("state[%r] draws from a generator, which it does "
+                            "not save" % name, reason="UNSUPPORTED_STATE",
+                            code="INVALID_ARGUMENT", hint="Give the generator "
+                            "in `state` too, or make the loader without it: "
+                            "torch's global one is always saved.")
         self.epoch = self.restore_count = 0
         self._optimizers = {name for name, thing in objects.items()
                             if hasattr(thing, "param_groups")}
-        self._fixed = next((name for name, thing in objects.items() if any(
-            of.__name__ == "StatefulDataLoader" for of in type(thing).mro())),
-            None)
+        self._generators = [name for name, thing in objects.items()
+                            if hasattr(thing, "get_state") or
+                            isinstance(thing, np.random.Generator)]
+        self._fixed = next((name for name, thing in objects.items()
+                            if _is_stateful_loader(thing)), None)
 
     def fixed_position(self) -> str | None:
         """The name of an object that a restore does not move at once.
@@ -116,6 +132,8 @@ class State:
             return
         for read, _ in self._accessors.values():
             read()  # torchdata's loader makes its iterator, and draws a seed.
+        for name in self._generators:  # From one of these, maybe.
+            self._accessors[name][1](saved[name])
         _set_random(captured["random"])
         self.epoch = captured.get("epoch", 0)
         self.restore_count += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import weakref
 from types import FrameType
@@ -47,7 +48,8 @@ def attach(model: Any, optimizer: Any, *, run: str | None = None,
       run: The run's id; not with joined=..., an option of Island.
       coordinator: HOST:PORT; default: ATOLL_COORDINATOR, or this machine.
       scheduler: An LRScheduler of torch, as it is, or several: they follow the
-        run's clock, as in Island. The loop's own calls of `step` do nothing.
+        run's clock, as in Island, a step at each step of the optimizer. The
+        loop's own calls of `step` do nothing, and must not be more rare.
       scaler: The GradScaler of mixed precision, which becomes a part of the
         state. A step that it skips is told, and not counted. accelerate's
         optimizer has it.
@@ -77,6 +79,9 @@ def attach(model: Any, optimizer: Any, *, run: str | None = None,
     optimizers = [_optimizer_in(thing) for thing in given]
     for thing in optimizers:
         _refuse(thing)
+    for wrapper, thing in zip(given, optimizers):
+        if wrapper is not thing:
+            _refuse_wrapper(wrapper, thing)
     for thing in optimizers:
         before = getattr(thing, _MARK, None)
         if before is not None:
@@ -102,6 +107,12 @@ def attach(model: Any, optimizer: Any, *, run: str | None = None,
     island = Island(address, run=run, model=model,
                     state={**objects, **(state or {})}, **options)
     island.start()
+    if not schedulers and any(
+            getattr(thing.step, "_wrapped_by_lr_sched", False)
+            for thing in optimizers):
+        island._news.tell("warned", "the optimizer has a scheduler that "
+                          "atoll.attach was not given: it begins anew in a "
+                          "program that starts again", logging.WARNING)
     attachment = _Attachment(
         island, model, optimizers,
         [_optimizer_in(thing) for thing in (state or {}).values()], schedulers,
@@ -151,6 +162,19 @@ def _refuse(optimizer: Any) -> None:
                 raise _in_backward(optimizer)
 
 
+def _refuse_wrapper(wrapper: Any, optimizer: Any) -> None:
+    """Error: it has more state than the optimizer that it steps."""
+    read = getattr(type(wrapper), "state_dict", None)
+    if read in (None, _torch.loaded().optim.Optimizer.state_dict):
+        return  # It has none, or only that of its base class.
+    if set(wrapper.state_dict()) != set(optimizer.state_dict()):
+        raise Error("%s saves a state of its own, besides that of its %s" %
+                    (type(wrapper).__name__, type(optimizer).__name__),
+                    reason="WRAPPED_OPTIMIZER", code="UNIMPLEMENTED",
+                    hint="Make an atoll.Island with it in state=... and call "
+                    "its step after each step.")
+
+
 def _refuse_step(*_: Any, **__: Any) -> bool:
     raise Error("atoll.attach counts the steps: with a call of island.step "
                 "each would count twice", reason="ATTACHED",
@@ -184,6 +208,8 @@ class _Tied:
     def step(self, *args: Any, **kwargs: Any) -> None:
         if self.attachment.is_counting:
             super().step(*args, **kwargs)  # type: ignore[misc]
+        else:
+            self.attachment.told(self)
 
 
 class _Attachment:
@@ -210,11 +236,17 @@ class _Attachment:
         self._final_buffers: Sequence[Any] = ()
         self._stepped: set[int] = set()   # Optimizers of the open step.
         self._begun = 0                   # Steps of optimizers.
+        self._counted = 0                 # Steps.
+        # Those before the newest call of each scheduler by the loop.
+        self._told = {id(scheduler): 0 for scheduler in schedulers}
         self._frames: dict[int, FrameType] = {}  # The open calls of `step`.
         self._rates: dict[int, list[Any]] = {}
         self._is_due = False              # A step is done, and not counted.
         self._is_complete = False
         self.is_counting = False
+        # A compiled step calls it, and is not compiled further.
+        self._count = _torch.loaded().compiler.disable(  # type: ignore
+            self._count)
         self._handles = [
             handle for optimizer in optimizers for handle in (
                 optimizer.register_step_pre_hook(self._before),
@@ -233,6 +265,21 @@ class _Attachment:
         if scaler is not None:
             scaler.step = self._watched(scaler.step)
             scaler.update = self._counting(scaler.update)
+
+    def told(self, scheduler: Any) -> None:
+        """The loop steps a scheduler. Error: more rarely than here."""
+        since = self._counted - self._told[id(scheduler)]
+        if since > 1 and not self._island.ended:
+            raise Error("the loop steps %s after %d steps of the optimizer, "
+                        "and atoll.attach after each" %
+                        (type(scheduler).__name__, since),
+                        reason="SCHEDULER_COUNTS_EPOCHS",
+                        code="FAILED_PRECONDITION",
+                        hint="Let it count steps, as StepLR(optimizer, "
+                        "step_size=EPOCHS * len(loader)), one SequentialLR "
+                        "instead of two by turns. Or make an atoll.Island, "
+                        "step it yourself and give it in state=...")
+        self._told[id(scheduler)] = self._counted
 
     def remove(self) -> None:
         """Another island takes the optimizers."""
@@ -332,6 +379,7 @@ class _Attachment:
         if not self._is_due:
             return
         self._is_due = False
+        self._counted += 1
         self.is_counting = True
         try:
             for scheduler in self._schedulers:
