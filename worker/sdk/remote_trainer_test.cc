@@ -475,6 +475,25 @@ TEST_F(RemoteTrainerTest, WrongMessagesEndTheConnectionAndNotTheIsland) {
   }
 }
 
+TEST_F(RemoteTrainerTest, AnUnreadablePacketIsToldOnOneLineOfText) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"\x1b[2J\n\xff", "\\x1b[2J\\n\\xff"},
+      {R"({"seq":"1","train":{}})", "not train"}};
+  for (const auto& [packet, said] : cases) {
+    std::thread other([&] {
+      FakeTrainer trainer(path_);
+      trainer.Say(packet);
+      const v1::TrainerError error = trainer.Hear().error();
+      EXPECT_EQ(error.reason(), "UNREADABLE_MESSAGE");
+      EXPECT_TRUE(absl::EndsWith(error.message(), said)) << error.message();
+      stop_.request_stop();
+    });
+    EXPECT_TRUE(absl::IsCancelled(Create().status()));
+    other.join();
+    stop_ = std::stop_source();
+  }
+}
+
 TEST_F(RemoteTrainerTest, NumbersThatNobodyCanHaveAreRefused) {
   const std::string bad[] = {
       R"("step_count":"2","loss":1)", R"("step_count":"-1","loss":1)",

@@ -49,6 +49,12 @@ absl::StatusOr<std::string> ToText(const v1::TrainerMessage& message) {
   return text;
 }
 
+// A packet that cannot be read, or comes out of order.
+absl::Status Unreadable(absl::string_view message) {
+  return Refuse(absl::StatusCode::kInvalidArgument, "UNREADABLE_MESSAGE",
+                message);
+}
+
 absl::StatusOr<v1::TrainerMessage> ToMessage(const std::string& text) {
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;
@@ -56,9 +62,9 @@ absl::StatusOr<v1::TrainerMessage> ToMessage(const std::string& text) {
   const auto status =
       google::protobuf::util::JsonStringToMessage(text, &message, options);
   if (!status.ok() || message.kind_case() == Kind::KIND_NOT_SET) {
-    return absl::InvalidArgumentError(
+    return Unreadable(
         absl::StrCat("the trainer sent no message of trainer.proto: ",
-                     absl::string_view(text).substr(0, 200)));
+                     absl::CHexEscape(text.substr(0, 200))));
   }
   return message;
 }
@@ -268,9 +274,8 @@ absl::Status TrainerHost::Greet(const v1::TrainerHello& hello,
     ASSIGN_OR_RETURN(first, GivePlace(hello, first, join, stop, has_place));
   }
   if (!first.has_hello()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a trainer's first message is hello, not ",
-                     KindName(first.kind_case())));
+    return Unreadable(absl::StrCat("a trainer's first message is hello, not ",
+                                   KindName(first.kind_case())));
   }
   RETURN_IF_ERROR(CheckVersion(first.hello().version()));
   ASSIGN_OR_RETURN(weight_unit_, ToUnit(first.hello().weight_unit()));
@@ -306,7 +311,7 @@ absl::Status TrainerHost::SendLayout(int32_t fragment,
                      Receive(kGreetMax, /*is_train=*/false));
     if (answer.has_error()) return ToStatus(answer.error());
     if (!answer.has_layout() || answer.seq() != seq_) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return Unreadable(absl::StrCat(
           "the trainer answers ", KindName(answer.kind_case()), " to layout"));
     }
     part.Clear();
