@@ -1194,7 +1194,7 @@ UNITS = {
     "worker/sdk": {
         "final_copy": "//base/codec:f32_bytes //base/io //base/io:open_directory //base/io:own_file //base/layout //proto:run_service_proto //worker/save",
         "final_copy_test": "//base/io //base/layout //base/random_id :final_copy",
-        "remote_trainer": "//base/layout //base/layout:schedule //base/layout:trainer_metrics //base/layout:weight_unit //base/obs:log //base/status //base/status:not_finite //proto:run_proto //proto:trainer_proto //worker/island:island_trainer :trainer_host",
+        "remote_trainer": "//base/layout //base/layout:ids //base/layout:schedule //base/layout:trainer_metrics //base/layout:weight_unit //base/obs:log //base/status //base/status:not_finite //proto:run_proto //proto:trainer_proto //worker/island:island_trainer :trainer_host",
         "remote_trainer_test": "//base/layout //base/status:refusal //worker/island/group:island_group :remote_trainer @debian//:protobuf",
         "trainer_host": "//base/layout //base/layout:weight_unit //base/net:packet_socket //base/net:socket //base/obs:log //base/status //base/status:refusal //base/sync:mutex //base/time:clock //proto:run_proto //proto:trainer_proto //worker/island/group:island_group @debian//:protobuf",
     },

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/layout/fragment_schedule.h"
+#include "base/layout/ids.h"
+#include "base/layout/run_length.h"
 #include "base/layout/trainer_metrics.h"
 #include "base/layout/weight_unit.h"
 #include "base/obs/log.h"
@@ -142,12 +144,20 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
   result.end = absl::Now();
   for (Place& place : places_) place = Place::kTrainer;
   const v1::TrainerTrain& done = answer.train();
-  if (done.paused_seconds() > 0) {
-    result.begin = std::min(
-        result.end, result.begin + absl::Seconds(done.paused_seconds()));
+  if (!std::isfinite(done.paused_seconds()) || done.paused_seconds() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the trainer's paused_seconds is ", done.paused_seconds(),
+                     "; it must be finite and at least 0"));
+  }
+  result.begin = std::min(result.end,
+                          result.begin + absl::Seconds(done.paused_seconds()));
+  if (!done.index_digest().empty() && !IsLowerHex(done.index_digest(), 64)) {
+    return absl::InvalidArgumentError(
+        "the trainer's index_digest must be empty or 64 digits of lower-case "
+        "hex");
   }
   if (done.step_count() < 0 || done.step_count() > request.step_count_max ||
-      done.token_count() < 0) {
+      done.token_count() < 0 || done.token_count() > kTokenBudgetMax) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the trainer says that it took ", done.step_count(), " of ",
         request.step_count_max, " steps, with ", done.token_count(),

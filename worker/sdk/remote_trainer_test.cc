@@ -498,6 +498,12 @@ TEST_F(RemoteTrainerTest, NumbersThatNobodyCanHaveAreRefused) {
   const std::string bad[] = {
       R"("step_count":"2","loss":1)", R"("step_count":"-1","loss":1)",
       R"("step_count":"1","token_count":"-5","loss":1)",
+      R"("step_count":"1","token_count":"4611686018427387904","loss":1)",
+      R"("step_count":"1","paused_seconds":"Infinity")",
+      R"("step_count":"1","paused_seconds":-1)",
+      R"("step_count":"1","index_digest":"0d")",
+      absl::StrCat(R"("step_count":"1","index_digest":")",
+                   std::string(64, ' '), R"(")"),
       R"("step_count":"1","loss":"NaN")",
       R"("step_count":"1","loss":"-Infinity")"};
   for (const std::string& fields : bad) {
@@ -667,7 +673,7 @@ TEST_F(RemoteTrainerTest, DigestsAndWarningsPass) {
         }
         trainer.Answer(trainer.Hear());  // load
         v1::TrainerMessage train = trainer.Hear();
-        train.mutable_train()->set_index_digest("1d");
+        train.mutable_train()->set_index_digest(std::string(64, 'd'));
         trainer.Answer(train);
       },
       [&] {
@@ -677,7 +683,7 @@ TEST_F(RemoteTrainerTest, DigestsAndWarningsPass) {
         const auto result =
             (*trainer)->Train({});
         ASSERT_TRUE(result.ok()) << result.status();
-        EXPECT_EQ(result->index_digest, "1d");
+        EXPECT_EQ(result->index_digest, std::string(64, 'd'));
       });
 }
 
