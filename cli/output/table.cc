@@ -141,7 +141,9 @@ std::string FormatCount(int64_t count) {
 }
 
 std::string FormatLoss(double loss) {
-  return std::isfinite(loss) ? absl::StrFormat("%.4f", loss) : "-";
+  if (!std::isfinite(loss)) return "-";
+  return std::fabs(loss) < 1e6 ? absl::StrFormat("%.4f", loss)
+                               : absl::StrFormat("%.4g", loss);
 }
 
 std::string FormatTimestamp(absl::Time time) {

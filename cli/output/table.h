@@ -73,7 +73,7 @@ std::string FormatBytes(int64_t byte_count);
 // "8,431": groups of three.
 std::string FormatCount(int64_t count);
 
-// "1.3683", or "-" for a value that is not finite.
+// "1.3683", "1e+308", or "-" for a value that is not finite.
 std::string FormatLoss(double loss);
 
 // "2026-11-21T04:05:06Z"; empty for the epoch (a time that is not set).

@@ -61,6 +61,8 @@ TEST(FormatTest, NumbersForPeople) {
   EXPECT_EQ(FormatCount(-123456), "-123,456");
   EXPECT_EQ(FormatCount(12), "12");
   EXPECT_EQ(FormatLoss(1.36789), "1.3679");
+  EXPECT_EQ(FormatLoss(999999.5), "999999.5000");
+  EXPECT_EQ(FormatLoss(1e308), "1e+308");
   EXPECT_EQ(FormatLoss(NAN), "-");
   EXPECT_EQ(FormatSpan(absl::Seconds(185)), "3m05s");
   EXPECT_EQ(FormatSpan(absl::Hours(99)), "99h00m");
