@@ -1,5 +1,6 @@
 // ShardMachine's admission checks: they decide which peer may push, and where.
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -133,10 +134,11 @@ absl::Status ShardMachine::AdmitContribution(
   if (info.anchor_version() < 0 || info.step_count() < 1 ||
       info.token_count() < 0 || info.data_shard() < 0 ||
       info.data_begin() < 0 || info.data_end() < info.data_begin() ||
-      info.data_end() > kCountMax) {
+      std::max({info.step_count(), info.token_count(), info.data_end()}) >
+          kCountMax) {
     return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
                   "info has a negative number, no step, data_end < data_begin, "
-                  "or data_end > 2^53");
+                  "or step_count, token_count or data_end > 2^53");
   }
   const auto refused = refused_.find(key);
   if (refused != refused_.end()) {

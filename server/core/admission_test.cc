@@ -106,6 +106,12 @@ TEST_F(AdmissionTest, NonsenseIsInvalid) {
             Code::kInvalidArgument);
   EXPECT_EQ(with([](auto* i) { i->set_token_count(-1); }),
             Code::kInvalidArgument);
+  constexpr int64_t kMost = int64_t{1} << 53;
+  EXPECT_EQ(with([](auto* i) { i->set_token_count(kMost); }), Code::kOk);
+  EXPECT_EQ(with([](auto* i) { i->set_token_count(kMost + 1); }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(with([](auto* i) { i->set_step_count(kMost + 1); }),
+            Code::kInvalidArgument);
   EXPECT_EQ(with([](auto* i) { i->set_anchor_version(-1); }),
             Code::kInvalidArgument);
   EXPECT_EQ(with([](auto* i) { i->set_data_begin(5); }),
