@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status/status_macros.h"
+#include "cli/output/table.h"
 
 namespace atl::cli {
 
@@ -41,7 +42,7 @@ absl::StatusOr<std::unique_ptr<coordinator::Client>> Context::MakeClient(
     if (progress != nullptr) {
       progress->Note(line);
     } else {
-      messages_ << line + "\n" << std::flush;
+      messages_ << Printable(line) + "\n" << std::flush;
     }
   };
   return coordinator::MakeClient(options);

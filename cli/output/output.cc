@@ -12,9 +12,11 @@
 namespace atl::cli {
 namespace {
 
+// ASCII alone, because a terminal obeys some characters of a peer's text.
 // Invalid UTF-8 becomes U+FFFD, because dump must not throw.
 std::string Dump(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+  return json.dump(indent, ' ', /*ensure_ascii=*/true,
+                   Json::error_handler_t::replace);
 }
 
 Json OkEnvelope(const Json& data) {
@@ -130,8 +132,11 @@ void Output::FinishStream(absl::string_view name) {
   PrintEnvelope(OkEnvelope(data));
 }
 
-void Output::Message(absl::string_view line) {
-  messages_ << line << "\n" << std::flush;
+void Output::Message(absl::string_view text) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    messages_ << Printable(line) << "\n";
+  }
+  messages_ << std::flush;
 }
 
 void Output::PrintMessage(absl::string_view prefix, absl::string_view text,
@@ -139,7 +144,6 @@ void Output::PrintMessage(absl::string_view prefix, absl::string_view text,
   std::string message(prefix);
   size_t begin = prefix.size();
   for (const absl::string_view given : absl::StrSplit(text, '\n')) {
-    // A peer may have written it.
     const std::string line = Printable(given);
     absl::StrAppend(&message,
                     columns_ == 0 ? line : Wrap(line, begin, indent, columns_),

@@ -75,7 +75,8 @@ class Output {
   void PrintEvent(const Json& event, absl::string_view line);
   void FinishStream(absl::string_view name);
 
-  void Message(absl::string_view line);
+  // Whole lines, which may hold the text of a peer.
+  void Message(absl::string_view text);
 
   // UNKNOWN (reason CANNOT_WRITE_OUTPUT): some data could not be written.
   const absl::Status& data_status() const { return data_status_; }

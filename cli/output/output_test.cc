@@ -115,6 +115,11 @@ TEST_F(OutputTest, TheTextOfAPeerMovesNoCursor) {
   Make(OutputFormat::kTable)
       .Finish(WithHint(absl::AbortedError("one\x1b[31m\ntwo\r"), "a\x07"));
   EXPECT_EQ(messages_.str(), "atoll: one?[31m\ntwo?\n  hint: a?\n");
+  messages_.str("");
+  Make(OutputFormat::kTable).Message("run \u009B31m\nb");
+  EXPECT_EQ(messages_.str(), "run ?31m\nb\n");
+  Make(OutputFormat::kJsonl).Print({{"why", "\u009B31m\u00EF"}}, "");
+  EXPECT_THAT(data_.str(), HasSubstr(R"("\u009b31m\u00ef")"));
 }
 
 TEST_F(OutputTest, AFailedCheckIsDataAndErrorInOneEnvelope) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/time/clock.h"
+#include "cli/output/table.h"
 
 namespace atl::cli {
 namespace {
@@ -13,7 +14,7 @@ constexpr absl::string_view kEraseLine = "\r\x1b[2K";
 
 void Progress::Update(absl::string_view line, absl::Time now) {
   MutexLock lock(&mutex_);
-  line_ = std::string(line);
+  line_ = Printable(line);
   if (options_.live) {
     Draw();
     return;
@@ -28,7 +29,7 @@ void Progress::Note(absl::string_view line) {
   MutexLock lock(&mutex_);
   if (drawn_) stream_ << kEraseLine;
   drawn_ = false;
-  stream_ << line << "\n" << std::flush;
+  stream_ << Printable(line) << "\n" << std::flush;
   if (options_.live && !line_.empty()) Draw();
 }
 

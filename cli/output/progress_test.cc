@@ -35,6 +35,16 @@ TEST(ProgressTest, OnATerminalOverwritesOneLineAndTakesItAway) {
                               std::string(19, 'x') + "\r\x1b[2K");
 }
 
+TEST(ProgressTest, TheTextOfAPeerMovesNoCursor) {
+  std::ostringstream stream;
+  {
+    Progress progress({}, stream);
+    progress.Note("note \u009B2J");
+    progress.Update("line \x1b[2J", absl::UnixEpoch());
+  }
+  EXPECT_EQ(stream.str(), "note ?2J\nline ?[2J\n");
+}
+
 TEST(ProgressTest, WhatSeveralThreadsSayAreWholeLines) {
   constexpr int kThreadCount = 4, kLineCount = 500;
   std::ostringstream stream;

@@ -2,18 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status/valid_utf8.h"
 
 namespace atl::cli {
 namespace {
 
+// True if `c` continues a character of UTF-8.
+bool Continues(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+}
+
 // The width of `text` on a terminal: one column per code point.
 size_t Width(absl::string_view text) {
-  size_t width = 0;
-  for (char c : text) width += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  return width;
+  return text.size() - std::count_if(text.begin(), text.end(), Continues);
 }
 
 // The words of `line`: what is between two spaces, or a command in backticks.
@@ -178,10 +183,23 @@ std::string FormatSpan(absl::Duration duration) {
 }
 
 std::string Printable(absl::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    const unsigned char byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) c = '?';
+  // UTF-8 sorts as its code points do.
+  static constexpr std::pair<absl::string_view, absl::string_view> kReplaced[] =
+      {{"", "\x1F"},
+       {"\x7F", "\u009F"},
+       {"\u200E", "\u200F"},
+       {"\u2028", "\u202E"},
+       {"\u2066", "\u2069"}};
+  const std::string valid = ToValidUtf8(text);
+  std::string result;
+  for (size_t at = 0, end; at < valid.size(); at = end) {
+    for (end = at + 1; end < valid.size() && Continues(valid[end]);) ++end;
+    const absl::string_view character(&valid[at], end - at);
+    const bool is_replaced = std::any_of(
+        std::begin(kReplaced), std::end(kReplaced), [&](const auto& range) {
+          return range.first <= character && character <= range.second;
+        });
+    absl::StrAppend(&result, is_replaced ? "?" : character);
   }
   return result;
 }

@@ -29,8 +29,7 @@ class Table {
 
   bool empty() const { return rows_.empty(); }
 
-  // The lines, each with a newline and no trailing spaces. Control characters
-  // in cells become '?'.
+  // The lines, each with a newline and no trailing spaces. Cells are Printable.
   std::string ToString() const;
 
  private:
@@ -83,7 +82,8 @@ std::string FormatTimestamp(absl::Time time);
 // "3.4 years"; "-" for a negative or infinite duration.
 std::string FormatSpan(absl::Duration duration);
 
-// `text` with control characters replaced by '?'.
+// `text` with '?' for each control character, mark of direction (bidi), line or
+// paragraph separator, and byte that is not UTF-8: a peer may have written it.
 std::string Printable(absl::string_view text);
 
 }  // namespace atl::cli

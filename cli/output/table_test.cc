@@ -25,6 +25,20 @@ TEST(TableTest, NoCellBreaksALine) {
   EXPECT_EQ(table.ToString(), "A\nx??[31m\n");
 }
 
+TEST(PrintableTest, OnlyTextReachesTheTerminal) {
+  EXPECT_EQ(Printable("na\u00EFve \u6A21\u578B \U0001F600"),
+            "na\u00EFve \u6A21\u578B \U0001F600");
+  EXPECT_EQ(Printable("\u00A0\u200D\u2027\u202F\u2065\u206A"),
+            "\u00A0\u200D\u2027\u202F\u2065\u206A");
+  // CSI, OSC, NEL: the 8-bit forms of control characters.
+  EXPECT_EQ(Printable("\u009B31m\u009D0;x\u0085\u0080\u009F\x7F"),
+            "?31m?0;x????");
+  EXPECT_EQ(Printable("\u200E\u200F\u2028\u2029\u202A\u202E\u2066\u2069"),
+            "????????");
+  EXPECT_EQ(Printable("a\x9B\xC2 \xC0\x9B \xE2\x80"), "a?? ?? ??");
+  EXPECT_EQ(Printable(std::string("\0b", 2)), "?b");
+}
+
 TEST(FieldsTest, PutsValuesInOneColumn) {
   Fields fields;
   fields.Add("run", "a");

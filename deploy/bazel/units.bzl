@@ -408,7 +408,7 @@ UNITS = {
     "cli/output": {
         "describe_test": "//cli/output",
         "error_test": "//base/status:refusal //cli/output",
-        "output": "//base/codec //base/layout:external_model //base/layout:schedule //base/status //base/status:refusal //base/sync:mutex //base/time:proto_time //proto:plan_proto //proto:run_proto //proto:training_state_service_proto @debian//:nlohmann_json @debian//:protobuf",
+        "output": "//base/codec //base/layout:external_model //base/layout:schedule //base/status //base/status:refusal //base/status:valid_utf8 //base/sync:mutex //base/time:proto_time //proto:plan_proto //proto:run_proto //proto:training_state_service_proto @debian//:nlohmann_json @debian//:protobuf",
         "output_test": "//cli/output //proto:run_proto @debian//:nlohmann_json",
         "progress_test": "//cli/output",
         "table_test": "//cli/output",

@@ -43,7 +43,7 @@ absl::Status List(Context& context, const MirrorChoice& choice) {
   }
   context.output().PrintList("checkpoints", items, table.ToString());
   for (const std::string& problem : problems) {
-    context.output().Message(Printable(problem));
+    context.output().Message(problem);
   }
   return absl::OkStatus();
 }

@@ -85,7 +85,7 @@ absl::Status Verify(Context& context, const MirrorChoice& choice) {
     return absl::OkStatus();
   }
   for (const std::string& problem : problems) {
-    context.output().Message(Printable(problem));
+    context.output().Message(problem);
   }
   const absl::Status damaged = WithHint(
       WithReason(absl::DataLossError(absl::StrCat(
