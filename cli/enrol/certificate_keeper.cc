@@ -54,7 +54,9 @@ absl::Status CertificateKeeper::Renew(Enrolment& enrolment, absl::Time now,
   const absl::Status renewed = enrolment.RenewIfDue(call_, now, waker.get());
   if (renewed.ok()) return renewed;
   if (!enrolment.IsValid(now)) {
-    return WithContext(renewed, "the certificate has expired");
+    return absl::IsDataLoss(renewed)
+               ? renewed
+               : WithContext(renewed, "the certificate has expired");
   }
   LOG(WARNING) << "the certificate is not renewed yet: " << renewed.message();
   return absl::OkStatus();

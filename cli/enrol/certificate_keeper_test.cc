@@ -95,6 +95,10 @@ TEST_F(CertificateKeeperTest, LeavesOtherCertificatesAlone) {
 
 TEST_F(CertificateKeeperTest, NamesADamagedEnrolment) {
   const Enrolment reader = Enrol(absl::Hours(24));
+  const std::string cert = reader.tls_files().cert;
+  std::ofstream(cert).close();  // Empty.
+  const absl::Status damaged = Prepare(cert, now_);
+  EXPECT_TRUE(absl::StartsWith(damaged.message(), cert)) << damaged;
   std::ofstream(parent_ + "/spring.abcdefghijkl/enrolment.json") << "{";
   EXPECT_TRUE(absl::IsDataLoss(Prepare(reader.tls_files().cert, now_)));
 }

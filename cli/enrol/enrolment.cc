@@ -115,11 +115,21 @@ absl::StatusOr<rpc::CertificateFacts> ReadCertificate(
   return rpc::ReadFacts(pem);
 }
 
-// True for an answer that no later one will change.
+absl::Status Damaged(const std::string& directory, absl::string_view file) {
+  return WithReason(
+      absl::DataLossError(absl::StrCat(
+          FileIn(directory, file),
+          " is missing, damaged or not readable: move the directory away and "
+          "join with a new string")),
+      "ENROLMENT_DAMAGED");
+}
+
+// True for an error that no later attempt will change.
 bool IsFinal(const absl::Status& status) {
   const std::string reason = GetReason(status);
-  return reason == "REVOKED" || reason == "NOT_ENROLLED" ||
-         reason == "TOO_OLD" || reason == "WRONG_PIN";
+  return reason == "ENROLMENT_DAMAGED" || reason == "REVOKED" ||
+         reason == "NOT_ENROLLED" || reason == "TOO_OLD" ||
+         reason == "WRONG_PIN";
 }
 
 }  // namespace
@@ -144,9 +154,7 @@ absl::StatusOr<Enrolment> Enrolment::Read(const std::string& directory) {
   }
   if (record.name.empty() || record.coordinator_address.empty() ||
       record.role == v1::ENROLLED_ROLE_UNSPECIFIED) {
-    return absl::DataLossError(absl::StrCat(
-        FileIn(directory, kRecordFile),
-        " is damaged: move the directory away and join with a new string"));
+    return Damaged(directory, kRecordFile);
   }
   return Enrolment(directory, std::move(record));
 }
@@ -297,12 +305,18 @@ absl::Status Enrolment::RenewIfDue(const GateCall& call, absl::Time now,
 
 absl::Status Enrolment::RenewLocked(const GateCall& call, int stop_fd) {
   ASSIGN_OR_RETURN(const std::string key, ReadFileIn(directory_, kTlsKeyFile));
-  ASSIGN_OR_RETURN(std::string cert, ReadFileIn(directory_, kTlsCertFile));
+  absl::StatusOr<std::string> cert = ReadFileIn(directory_, kTlsCertFile);
+  // The process has too many open files, or the machine has no memory.
+  if (absl::IsUnavailable(cert.status())) return cert.status();
+  if (!cert.ok() || !rpc::CheckKey(*cert, key).ok()) {
+    const bool is_read = cert.ok() && rpc::ReadFacts(*cert).ok();
+    return Damaged(directory_, is_read ? kTlsKeyFile : kTlsCertFile);
+  }
   v1::GateRequest request;
   request.mutable_renew();
   ASSIGN_OR_RETURN(const v1::Enrolled enrolled,
                    TakeEnrolled(call({record_.gate_address, record_.pin, key,
-                                      std::move(cert), stop_fd},
+                                      *std::move(cert), stop_fd},
                                      request),
                                 record_.pin, key));
   return Write(enrolled);

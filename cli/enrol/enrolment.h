@@ -94,6 +94,7 @@ class Enrolment {
   // True if the certificate is valid at `now`.
   bool IsValid(absl::Time now) const;
   // Gets the next certificate. The files stay as they are on an error.
+  // DATA_LOSS, ENROLMENT_DAMAGED: tls.crt or tls.key is of no use.
   // `stop_fd`: a waker that ends the call; -1: none.
   absl::Status Renew(const GateCall& call, int stop_fd = -1);
   // The same, unless RenewalTime() is after `now`: another program may have
@@ -124,7 +125,7 @@ class EnrolmentRenewer {
   ~EnrolmentRenewer();
 
   // Waits until the certificate is valid, at most `patience`. Errors as the
-  // last attempt to renew; after an attempt, if the gate will never grant it.
+  // last attempt to renew; after an attempt, if none can succeed.
   // CANCELLED: `stop` was requested.
   absl::Status WaitUntilValid(absl::Duration patience, std::stop_token stop);
 

@@ -150,6 +150,28 @@ TEST_F(EnrolmentTest, GivesUpAtOnceIfItIsRevoked) {
   EXPECT_EQ(renewer.WaitUntilValid(absl::Hours(1), {}), gate_.error);
 }
 
+TEST_F(EnrolmentTest, GivesUpAtOnceIfAFileIsOfNoUse) {
+  auto made = Enrol();
+  ASSERT_TRUE(made.ok()) << made.status();
+  const std::string cert = made->tls_files().cert;
+  const auto expect_damaged = [&](const std::string& file) {
+    EnrolmentRenewer renewer(*made, gate_.AsCall());
+    const absl::Status ended = renewer.WaitUntilValid(absl::Hours(1), {});
+    EXPECT_TRUE(absl::IsDataLoss(ended)) << ended;
+    EXPECT_TRUE(absl::StartsWith(ended.message(), file)) << ended;
+    EXPECT_TRUE(absl::StrContains(ended.message(), "with a new string"));
+    EXPECT_EQ(Enrol().status(), ended);
+  };
+  std::ofstream(made->tls_files().key).close();  // Empty.
+  EXPECT_TRUE(absl::StartsWith(made->Renew(gate_.AsCall()).message(),
+                               made->tls_files().key));
+  std::ofstream(cert).close();
+  expect_damaged(cert);
+  std::filesystem::remove(cert);
+  expect_damaged(cert);
+  EXPECT_EQ(gate_.requests.size(), 1);
+}
+
 TEST_F(EnrolmentTest, ARenewerThatEndsEndsItsCall) {
   gate_.end = absl::Now() - absl::Minutes(1);
   auto made = Enrol();
