@@ -2,7 +2,9 @@
 
 #include <memory>
 
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "cli/output/error.h"
 #include "coordinator/client/gate_client.h"
 
 namespace atl::cli {
@@ -19,7 +21,14 @@ GateCall MakeGateCall(const Proxy& proxy) {
     options.proxy = proxy;
     ASSIGN_OR_RETURN(const std::unique_ptr<coordinator::GateClient> client,
                      coordinator::GateClient::Make(options));
-    return client->Call(request);
+    absl::StatusOr<v1::GateResponse> response = client->Call(request);
+    if (!absl::IsUnavailable(response.status()) ||
+        atl::GetReason(response.status()).has_value()) {
+      return response;
+    }
+    return WithHint(response.status(),
+                    "Is the gate running, and reachable from here? Its address "
+                    "is in the join string.");
   };
 }
 

@@ -1,7 +1,11 @@
 #include "cli/output/error.h"
 
+#include <array>
+#include <cerrno>
 #include <optional>
+#include <system_error>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -64,6 +68,11 @@ absl::string_view HintOfReason(absl::string_view reason) {
     return "A certificate is valid only for the id in its common name, "
            "atoll:ROLE:ID. Use that id, or another certificate.";
   }
+  if (reason == "NOT_YOUR_RUN") {
+    return "A run that is deleted and created again is another run. Ask its "
+           "operator for a join string, or a certificate, for this run.";
+  }
+  if (reason == "WRONG_PIN") return "Ask the operator for a new join string.";
   if (reason == "NOT_FINITE") {
     return "The run's version is finite, so look at this island's data, "
            "trainer and device. The run continues without it.";
@@ -79,6 +88,14 @@ absl::string_view HintOfReason(absl::string_view reason) {
     return "`atoll join` uses an island's string, `atoll enrol` a reader's.";
   }
   return "";
+}
+
+// True if the system denied access to a file, here or there.
+bool IsOfFile(const absl::Status& status) {
+  return absl::c_any_of(std::array{EACCES, EPERM, EROFS}, [&](int number) {
+    return absl::StrContains(status.message(),
+                             std::generic_category().message(number));
+  });
 }
 
 }  // namespace
@@ -163,6 +180,7 @@ std::string GetHint(const absl::Status& status) {
       return "Give a valid certificate with --tls-dir, or with --tls-cert, "
              "--tls-key and --tls-ca.";
     case absl::StatusCode::kPermissionDenied:
+      if (IsOfFile(status)) return "";
       return "The role of this certificate does not permit this; use an "
              "operator's certificate.";
     case absl::StatusCode::kUnimplemented:

@@ -1,8 +1,10 @@
 #include "cli/output/error.h"
 
+#include <cerrno>
 #include <string>
 #include <utility>
 
+#include "base/status/annotate.h"
 #include "base/status/refusal.h"
 #include "gtest/gtest.h"
 
@@ -73,6 +75,16 @@ TEST(ErrorTest, TheOtherSidesReasonHasAHintOfItsOwn) {
     EXPECT_NE(GetHint(other).find("(--island-id, or island_id= in Python)"),
               std::string::npos)
         << reason;
+  }
+}
+
+TEST(ErrorTest, AnErrorOfAFileHasNoHintAboutCertificates) {
+  EXPECT_EQ(GetHint(ErrnoToStatus(EROFS, "/mnt/file")), "");
+  EXPECT_NE(GetHint(absl::PermissionDeniedError("not this role")), "");
+  for (const char* reason : {"WRONG_PIN", "NOT_YOUR_RUN"}) {
+    EXPECT_NE(GetHint(Refuse(absl::StatusCode::kPermissionDenied, reason, "no"))
+                  .find("join string"),
+              std::string::npos);
   }
 }
 

@@ -376,7 +376,7 @@ UNITS = {
         "subject_test": "//base/identity:join_string //cli/doctor //cli/output @debian//:nlohmann_json",
     },
     "cli/enrol": {
-        "call_gate": "//base/host_port:proxy //base/status //cli/enrol //coordinator/client:gate_client",
+        "call_gate": "//base/host_port:proxy //base/status //base/status:refusal //cli/enrol //cli/output //coordinator/client:gate_client",
         "certificate_keeper_test": "//cli/enrol //cli/enrol/testing:fake_gate",
         "enrol": "//base/host_port //base/identity //base/identity:join_string //base/io //base/io:private_directory //base/io:unique_fd //base/layout:ids //base/obs:log //base/rpc/certificates //base/status //base/sync:mutex //cli/ca:ca_files //cli/output //proto:enrolment_proto @debian//:crypto @debian//:nlohmann_json",
         "enrol_commands": "//base/codec:sha256 //base/flags //base/identity:join_string //base/io //base/status //base/status:refusal //base/time:proto_time //cli/enrol //cli/output //cli/units //cli:interrupt //coordinator/client //proto:enrolment_service_grpc :call_gate :enrol_commands_header @debian//:nlohmann_json",
@@ -407,7 +407,7 @@ UNITS = {
     },
     "cli/output": {
         "describe_test": "//cli/output",
-        "error_test": "//base/status:refusal //cli/output",
+        "error_test": "//base/status //base/status:refusal //cli/output",
         "output": "//base/codec //base/layout:external_model //base/layout:schedule //base/status //base/status:refusal //base/status:valid_utf8 //base/sync:mutex //base/time:proto_time //proto:plan_proto //proto:run_proto //proto:training_state_service_proto @debian//:nlohmann_json @debian//:protobuf",
         "output_test": "//cli/output //proto:run_proto @debian//:nlohmann_json",
         "progress_test": "//cli/output",
