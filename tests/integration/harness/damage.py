@@ -38,7 +38,9 @@ def files(cluster, server, room, suffix, run_id="run"):
 
 
 def segments(cluster, server):
-    return files(cluster, server, "log", ".seg")
+    """Without one that the server is making: it has no size yet."""
+    return [path for path in files(cluster, server, "log", ".seg")
+            if os.path.getsize(path) > 4096]
 
 
 def segment_count(cluster, server, run_id="run"):
