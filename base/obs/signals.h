@@ -18,9 +18,9 @@
 
 namespace atl {
 
-// Ignores SIGPIPE and SIGXFSZ. A standard stream that is closed becomes one that cannot be
-// used; otherwise the next file that is opened would take its number, and
-// messages would go there. The first call of `main`.
+// Ignores SIGPIPE and SIGXFSZ. A standard stream that is closed becomes one that
+// cannot be used; otherwise the next file that is opened would take its number,
+// and messages would go there. The first call of `main`.
 void PrepareProcess();
 
 // The signals that ask this program to end. Thread-compatible.

@@ -29,24 +29,24 @@ ASYNC = {
 }
 
 # "contribution 2: 3 steps, training loss 5.4321, 812 tokens/s".
-_LOGGED = re.compile(r"contribution (\d+): \d+ steps, training loss ([^,]+),")
-_STEPS = re.compile(r"contribution \d+: (\d+) steps,")
+_LOGGED = re.compile(
+    r"contribution (\d+): (\d+) steps, training loss ([^,]+),")
+
 
 class RecordTest(cluster_module.IntegrationTest):
 
-    def logged_losses(self, cluster, island_id):
-        """Training losses of an island's contributions, by seq."""
+    def logged(self, cluster, island_id):
+        """Steps and training losses of an island's contributions, by seq."""
         with open(os.path.join(cluster.directory, island_id + ".log"),
                   encoding="utf-8", errors="replace") as log:
-            return {int(seq): float(loss)
-                    for seq, loss in _LOGGED.findall(log.read())}
+            return {int(seq): (int(steps), float(loss))
+                    for seq, steps, loss in _LOGGED.findall(log.read())}
 
     def losses(self, cluster, unlogged_max=0):
         """The losses of the rounds, each of which is the mean of what its
         islands computed. By fragment and version: another order of commits is
         no other run. An island that died may not have logged one."""
-        logged = {island.island_id: self.logged_losses(cluster,
-                                                       island.island_id)
+        logged = {island.island_id: self.logged(cluster, island.island_id)
                   for island in cluster.islands()}
         losses = {}
         unlogged = set()
@@ -56,10 +56,10 @@ class RecordTest(cluster_module.IntegrationTest):
             self.assertTrue(merged)
             for c in merged:
                 self.assertTrue(c.info.HasField("training_loss"), c)
-                computed = logged[c.island_id].get(c.info.key.seq)
-                if computed is None:
+                if c.info.key.seq not in logged[c.island_id]:
                     unlogged.add((c.island_id, c.info.key.seq))
                     continue
+                _, computed = logged[c.island_id][c.info.key.seq]
                 # The log has six digits.
                 self.assertAlmostEqual(c.info.training_loss, computed,
                                        delta=1e-5 * computed)
@@ -139,9 +139,8 @@ class RecordTest(cluster_module.IntegrationTest):
         cluster = self.cluster
         cluster.start_run(values, {"island-1": "island.push.before@2"})
         cluster.await_failpoint("island-1")
-        with open(os.path.join(cluster.directory, "island-1.log"),
-                  encoding="utf-8", errors="replace") as log:
-            saved = sum(int(steps) for steps in _STEPS.findall(log.read()))
+        saved = sum(steps for steps, _ in
+                    self.logged(cluster, "island-1").values())
         cluster.wait_commits(len(cluster.rounds()) + 2)
         cluster.restart("island-1")
 

@@ -102,7 +102,8 @@ class Stream {
   // version, or one version further with the contribution merged.
   static bool Fits(const PlanView& view, const SaveSummary& save);
   void Restore(const PlanView& view, const SaveSummary& save);
-  // `save` does not fit: its contributions without an outcome are unpushed work.
+  // `save` does not fit: what it has in flight without an outcome is unpushed
+  // work.
   void GiveUpSave(const PlanView& view, const SaveSummary& save);
 
   // True while a contribution is taken and not saved.

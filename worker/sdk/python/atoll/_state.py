@@ -43,6 +43,12 @@ def _accessors(name: str, thing: Any) -> tuple[Callable[[], Any],
                 "a torch.Generator. Keep numbers in a dictionary.")
 
 
+def _is_generator(thing: Any) -> bool:
+    torch = _torch.loaded()
+    return isinstance(thing, np.random.Generator) or (
+        torch is not None and isinstance(thing, torch.Generator))
+
+
 def _is_stateful_loader(thing: Any) -> bool:
     return any(of.__name__ == "StatefulDataLoader"
                for of in type(thing).mro())
@@ -92,8 +98,7 @@ class State:
         self._optimizers = {name for name, thing in objects.items()
                             if hasattr(thing, "param_groups")}
         self._generators = [name for name, thing in objects.items()
-                            if hasattr(thing, "get_state") or
-                            isinstance(thing, np.random.Generator)]
+                            if _is_generator(thing)]
         self._fixed = next((name for name, thing in objects.items()
                             if _is_stateful_loader(thing)), None)
 
